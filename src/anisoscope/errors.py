@@ -1,0 +1,60 @@
+"""One family of errors; every message says what happened, where, what was got, what was expected, and what to do.
+
+>>> print(UsageError("cannot read the file", where="x.npy", got="3 axes", expected="2 axes", do="reshape it to (n, d)"))
+cannot read the file: x.npy
+  got:      3 axes
+  expected: 2 axes
+  to do:    reshape it to (n, d)
+"""
+
+from __future__ import annotations
+
+
+class AnisoscopeError(Exception):
+    """A failure that the user can act on. `exit_code` is what the command line returns."""
+
+    exit_code = 1
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: object = None,
+        got: object = None,
+        expected: object = None,
+        do: str | None = None,
+    ) -> None:
+        self.what, self.where, self.got, self.expected, self.do = what, where, got, expected, do
+        lines = [what if where is None else f"{what}: {where}"]
+        lines += [f"  got:      {got}"] if got is not None else []
+        lines += [f"  expected: {expected}"] if expected is not None else []
+        lines += [f"  to do:    {do}"] if do is not None else []
+        super().__init__("\n".join(lines))
+
+
+class UsageError(AnisoscopeError):
+    """The request itself is wrong: an unknown option value, a file of the wrong kind, contradictory arguments."""
+
+    exit_code = 2
+
+
+class InputError(AnisoscopeError):
+    """The data cannot be measured: nothing readable, nothing finite, too little of it."""
+
+
+class ModelError(AnisoscopeError):
+    """The model cannot be opened or run."""
+
+
+class StoreError(AnisoscopeError):
+    """A run folder cannot be read or written."""
+
+
+class MissingExtra(AnisoscopeError):
+    """An optional library is needed and is not installed."""
+
+    def __init__(self, library: str, *, needed_for: str, extra: str) -> None:
+        super().__init__(
+            f"{needed_for} needs the library {library!r}, which is not installed",
+            do=f"pip install 'anisoscope[{extra}]'",
+        )
