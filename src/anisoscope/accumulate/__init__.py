@@ -1,0 +1,1 @@
+"""The sums: update, merge, state, from_state."""

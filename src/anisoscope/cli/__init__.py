@@ -1,0 +1,1 @@
+"""One small file per command; heavy imports stay inside the commands."""

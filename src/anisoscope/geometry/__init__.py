@@ -1,0 +1,1 @@
+"""Pure functions of sums or of an array, one idea per file."""

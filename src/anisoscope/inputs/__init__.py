@@ -1,0 +1,1 @@
+"""Text, speech, images and vectors; what is embedded."""

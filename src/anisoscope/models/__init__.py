@@ -1,0 +1,1 @@
+"""Open a model of any modality and feed it."""

@@ -1,0 +1,1 @@
+"""The tidy table, the run folder and the engine that fills it."""

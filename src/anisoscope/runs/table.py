@@ -1,0 +1,82 @@
+"""One tidy table for everything that is measured.
+
+A row is one measurement: a metric at a site, with its interval, its isotropic null, its n and its protocol. A missing
+number is missing (`None`, null in Parquet), never 0 and never NaN.
+
+>>> row = Row(site="block.3", metric="mean_cosine", value=0.41, low=0.39, high=0.43, null=0.0, n=20_000, layer=3)
+>>> to_table([row]).select(["site", "metric", "value"]).to_pylist()
+[{'site': 'block.3', 'metric': 'mean_cosine', 'value': 0.41}]
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measurement. The order of the fields is the order of the columns.
+
+    - `null`: what an isotropic cloud of the same n and d would give.
+    - `positions`: `all`, `rest` (without the first position of each sequence) or `first`.
+    - `at`: the quantity that a study sweeps (drift norm N, factor of an intervention); missing elsewhere.
+    - `protocol`: what counted, in words that do not depend on the machine.
+    """
+
+    run: str = ""
+    model: str = ""
+    revision: str | None = None
+    step: int | None = None
+    site: str = ""
+    layer: int | None = None
+    head: int | None = None
+    metric: str = ""
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    null: float | None = None
+    n: int | None = None
+    note: str = ""
+    positions: str = "all"
+    at: float | None = None
+    seed: int | None = None
+    protocol: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: _missing_if_not_finite(getattr(self, name)) for name in COLUMNS}
+
+
+COLUMNS = tuple(field.name for field in dataclasses.fields(Row))
+
+
+def _missing_if_not_finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def schema() -> pa.Schema:
+    """The Arrow schema of `measurements.parquet`."""
+    import pyarrow as pa
+
+    kinds = {int: pa.int64(), float: pa.float64(), str: pa.string()}
+    columns = {"step": int, "layer": int, "head": int, "n": int, "seed": int}
+    columns |= {"value": float, "low": float, "high": float, "null": float, "at": float}
+    return pa.schema([(name, kinds[columns.get(name, str)]) for name in COLUMNS])
+
+
+def to_table(rows: Iterable[Row]) -> pa.Table:
+    """The rows as a pyarrow table, one row each."""
+    import pyarrow as pa
+
+    return pa.Table.from_pylist([row.as_dict() for row in rows], schema=schema())
+
+
+def from_table(table: pa.Table) -> list[Row]:
+    """The inverse of `to_table`."""
+    return [Row(**{name: record.get(name) for name in COLUMNS if name in record}) for record in table.to_pylist()]
