@@ -1,0 +1,94 @@
+"""What the metrics read: the sums of one cloud as numpy arrays, by jackknife group and in all.
+
+`Sums` is the boundary between `accumulate`, which fills tensors, and `geometry`, which is pure numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The sums of a cloud; leading axis g = jackknife group where there is one."""
+
+    group_n: Array  # (g,)
+    group_x: Array  # (g, d)
+    group_unit: Array  # (g, d)
+    group_norm: Array  # (g,)
+    group_norm2: Array  # (g,)
+    group_energy: Array  # (g,) Σ_s ‖Σ_{i∈s} u_i‖²
+    group_pairs: Array  # (g,) Σ_s n_s²
+    group_sequences: Array  # (g,) how many sequences
+    sum_unit2: Array  # (d,) Σ u∘u
+    second: Array | None  # (d, d) Σ xxᵀ, where it was kept
+    zero: int
+    nonfinite: int
+
+    @property
+    def d(self) -> int:
+        return self.group_x.shape[1]
+
+    @cached_property
+    def n(self) -> int:
+        return int(self.group_n.sum())
+
+    @cached_property
+    def sequences(self) -> int:
+        return round(float(self.group_sequences.sum()))
+
+    @cached_property
+    def sum_x(self) -> Array:
+        return self.group_x.sum(0)
+
+    @cached_property
+    def sum_unit(self) -> Array:
+        return self.group_unit.sum(0)
+
+    @cached_property
+    def sum_norm(self) -> float:
+        return float(self.group_norm.sum())
+
+    @cached_property
+    def sum_norm2(self) -> float:
+        return float(self.group_norm2.sum())
+
+    @cached_property
+    def energy(self) -> float:
+        return float(self.group_energy.sum())
+
+    @cached_property
+    def pairs(self) -> float:
+        return float(self.group_pairs.sum())
+
+
+def sums_of(tensors: Mapping[str, NDArray], positions: str) -> Sums:
+    """Read the stored sums for `rest`, `first`, or `all` = rest + first + what joins the two within a sequence."""
+    parts = ("rest", "first") if positions == "all" else (positions,)
+
+    def total(name: str) -> NDArray:
+        own = sum(tensors[f"{part}.{name}"] for part in parts)
+        joined = positions == "all" and name in ("energy", "pairs")
+        return np.asarray(own + tensors[f"cross.{name}"] if joined else own)
+
+    return Sums(
+        group_n=total("n").astype(float),
+        group_x=total("x"),
+        group_unit=total("unit"),
+        group_norm=total("norm"),
+        group_norm2=total("norm2"),
+        group_energy=total("energy"),
+        group_pairs=total("pairs"),
+        group_sequences=tensors["cross.sequences"] if positions == "all" else total("sequences"),
+        sum_unit2=total("unit2"),
+        second=total("second") if "rest.second" in tensors else None,
+        zero=int(total("zero").sum()),
+        nonfinite=int(total("nonfinite").sum()),
+    )
