@@ -1,0 +1,168 @@
+"""Take the vectors at each site while the model runs, and hand them on at once.
+
+Hooks on the blocks give each state to a `sink` the moment it exists; nothing is kept, so that no state outlives its
+batch and memory is what the bare forward pass needs. A state is (B, T, d), a convolutional map (B, C, H, W); the sink
+receives (N, d), the N positions that count (`masks.py`), in the precision in which the model made them.
+
+Convolutional maps become one vector per position (`maps="positions"`) or one flattened vector of C·H·W per image
+(`maps="flatten"`, as in the paper's figure 4).
+
+    capture = HiddenCapture(model.module, sites=["block.*", "final_norm"])
+    for index, batch in batches:
+        capture.run(batch, sink)        # sink("block.0", vectors (N, d), RowIndex), in order of computation
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from anisoscope.capture.hooks import hooked
+from anisoscope.capture.masks import Counted, RowIndex, Specials, WhisperWindow, count_positions
+from anisoscope.capture.sites import Site, body_of, choose_sites, map_sites
+from anisoscope.capture.unknown import check_sites, library_states
+from anisoscope.errors import ModelError, UsageError
+
+if TYPE_CHECKING:
+    from anisoscope.models.batches import Batch
+
+Sink = Callable[[str, Tensor, RowIndex], None]
+Maps = Literal["positions", "flatten"]
+
+
+class HiddenCapture:
+    """The vectors of a model at the sites that match `sites`.
+
+    `sites` and `notes` are final after the first batch: only then is it known whether the guess at an unknown
+    architecture holds.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        sites: str | Iterable[str] = "*",
+        maps: Maps = "positions",
+        specials: Specials = "keep",
+        whisper_window: WhisperWindow = "speech",
+    ) -> None:
+        _check_choice("maps", maps, ("positions", "flatten"))
+        _check_choice("specials", specials, ("keep", "drop"))
+        _check_choice("whisper_window", whisper_window, ("speech", "all"))
+        self.module, self.body = module, body_of(module)[0]
+        self.maps: Maps = maps
+        self.specials: Specials = specials
+        self.whisper_window: WhisperWindow = whisper_window
+        self.notes: tuple[str, ...] = ()
+        self._patterns = [sites] if isinstance(sites, str) else list(sites)
+        found = map_sites(module)
+        self.sites = choose_sites(found.sites, self._patterns)
+        self._unchecked = None if found.known else found.sites
+        self._from_library = False
+        self._options = {"use_cache": False} if "use_cache" in inspect.signature(module.forward).parameters else {}
+
+    @property
+    def protocol(self) -> dict[str, str]:
+        """What counts, in words."""
+        words = {"specials": self.specials, "padding": "never counts", "first": "position 0 of each window"}
+        kinds = {site.positions for site in self.sites}
+        if "map" in kinds:
+            each = "one vector per position" if self.maps == "positions" else "one flattened vector per image"
+            words |= {"maps": each, "first": "none: a map has no first position"}
+        if "window" in kinds:
+            only = "only the states that hear speech" if self.whisper_window == "speech" else "the whole padded window"
+            words["encoder window"] = only
+        return words
+
+    def run(self, batch: Batch, sink: Sink) -> None:
+        """Run the model once on a batch, feeding the sink."""
+        if self._unchecked is not None:
+            self._check(batch)
+        inputs = self._inputs(batch)
+        with torch.inference_mode():
+            if self._from_library:
+                self._take_library_states(inputs, batch, sink)
+                return
+            with self.attached(batch, sink):
+                self.module(**inputs)
+
+    @contextmanager
+    def attached(self, batch: Batch, sink: Sink) -> Iterator[None]:
+        """Within this context one forward pass of the model on the batch's inputs feeds the sink."""
+        receive = self._receiver(batch, sink)
+        with hooked(self.module, self.sites, receive) as reached:
+            yield
+            missed = [site.name for site in self.sites if site not in reached]
+            if missed:
+                raise ModelError("the forward pass did not reach a site", where=type(self.module).__name__, got=missed)
+
+    def _inputs(self, batch: Batch) -> dict[str, Any]:
+        weight = next(self.module.parameters())
+        inputs: dict[str, Any] = {
+            name: tensor.to(weight.device, weight.dtype if tensor.is_floating_point() else tensor.dtype)
+            for name, tensor in batch.inputs.items()
+        }
+        return inputs | self._options
+
+    def _receiver(self, batch: Batch, sink: Sink) -> Callable[[Site, Tensor], None]:
+        known: dict[tuple[Any, ...], Counted] = {}  # most sites of a model have the same positions
+
+        def receive(site: Site, state: Tensor) -> None:
+            flatten = self.maps == "flatten" and (site.positions == "map" or state.dim() == 4)
+            state = _as_rows(state, site)
+            if flatten:
+                sink(site.name, *self._flattened(state, site))
+                return
+            length = state.shape[1]
+            key = (site.positions, site.prefix_tokens, length, site.name.partition(".")[0] == "decoder")
+            if key not in known:
+                known[key] = count_positions(
+                    site, batch, length, self.body, specials=self.specials, whisper_window=self.whisper_window
+                )
+            counted, vectors = known[key], state.reshape(-1, state.shape[-1])  # (B·T, d)
+            if counted.places is not None:
+                vectors = vectors.index_select(0, counted.places.to(vectors.device))
+            sink(site.name, vectors, counted.index)
+
+        return receive
+
+    def _flattened(self, state: Tensor, site: Site) -> tuple[Tensor, RowIndex]:
+        """One vector per image, of all its positions."""
+        state = state[:, site.prefix_tokens :] if self.specials == "drop" else state
+        zeros = np.zeros(len(state), dtype=np.int64)
+        return state.flatten(1), RowIndex(np.arange(len(state)), zeros, zeros.astype(bool))
+
+    def _check(self, batch: Batch) -> None:
+        """Compare the guess at an unknown architecture with the library's own states, once."""
+        assert self._unchecked is not None
+        with torch.inference_mode():
+            checked = check_sites(self.module, self._unchecked, self._inputs(batch))
+        self.sites = choose_sites(checked.sites, self._patterns)
+        self.notes, self._from_library, self._unchecked = (checked.note,), checked.from_library, None
+
+    def _take_library_states(self, inputs: dict[str, Any], batch: Batch, sink: Sink) -> None:
+        receive = self._receiver(batch, sink)
+        states = library_states(self.module, inputs) or {}
+        for site in self.sites:
+            receive(site, states.pop(site.name))
+
+
+def _as_rows(state: Tensor, site: Site) -> Tensor:
+    """A map (B, C, H, W) as (B, H·W, C); a sequence (B, T, d) as it is."""
+    if state.dim() == 4:
+        return state.flatten(2).transpose(1, 2)
+    if state.dim() != 3:
+        got = f"shape {tuple(state.shape)}"
+        raise ModelError("this state is no sequence and no map", where=site.name, got=got, expected="3 or 4 axes")
+    return state
+
+
+def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise UsageError(f"unknown choice for `{name}`", got=repr(value), expected=" or ".join(allowed))
