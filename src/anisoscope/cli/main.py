@@ -1,0 +1,91 @@
+"""The command line: `anisoscope COMMAND`. A command's module is imported when that command runs, not before.
+
+`anisoscope --help` lists every command without importing any of them: names and one-line helps stand in `COMMANDS`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+# name: (module, panel, one line of help)
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "vectors": ("vectors", "Measure", "Measure vectors in files: how anisotropic, by drift or by spectrum."),
+    "calibrate": (
+        "calibrate",
+        "Measure",
+        "Similarity floor and thresholds of a set of embeddings, and what would fix it.",
+    ),
+    "null": ("null", "Measure", "What isotropy would look like in this many dimensions."),
+    "run": ("run", "Runs", "Do again what a run.toml describes."),
+    "show": ("show", "Runs", "Print a run: table, small curves, verdict."),
+}
+
+
+class LazyCommands(TyperGroup):
+    """Commands known by name; each module is imported on first use."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _panel, summary = COMMANDS[cmd_name]
+        if _only_listing():
+            return TyperCommand(cmd_name, short_help=summary, help=summary)
+        function = getattr(import_module(f"anisoscope.cli.{module}"), cmd_name.replace("-", "_"))
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
+        single.command(cmd_name, short_help=summary)(function)
+        return typer.main.get_command(single)
+
+
+def _only_listing() -> bool:
+    """True while the group prints its own help: no command of it has been asked for."""
+    return not any(argument in COMMANDS for argument in sys.argv[1:]) and "_ANISOSCOPE_COMPLETE" not in os.environ
+
+
+app = typer.Typer(cls=LazyCommands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from anisoscope import __version__
+
+        typer.echo(f"anisoscope {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+) -> None:
+    """anisoscope: an instrument for the geometry of neural representations.
+
+    \b
+    Examples:
+      anisoscope vectors embeddings.npy
+      anisoscope calibrate embeddings.parquet --column embedding
+      anisoscope null --dim 768 --n 20000
+
+    `anisoscope COMMAND --help` explains a command, with examples.
+    """
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run the command line: exit code 2 for bad use, 1 for a failed job, 130 for Ctrl-C; no traceback for bad input."""
+    from anisoscope.errors import AnisoscopeError
+
+    try:
+        return app(args=arguments, standalone_mode=True)
+    except AnisoscopeError as error:
+        print(f"anisoscope: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

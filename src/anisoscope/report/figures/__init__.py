@@ -1,0 +1,1 @@
+"""Matplotlib figures, one function each, drawn from stored runs only."""

@@ -1,0 +1,121 @@
+"""One style for every figure: readable in print at column width, safe for colour-blind readers.
+
+The palette is Okabe & Ito's (2008), ordered so that neighbours differ in lightness too; a model keeps its colour in
+every figure of a run because colours go by the order of the models, not by what a panel happens to show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B4B9A", "#7F7F7F", "#8C510A")
+INK, FAINT, NULL = "#222222", "#8A8A8A", "#444444"
+COLUMN, WIDE = 3.4, 7.0  # inches: one and two columns of print
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+FORMATS = ("svg", "pdf", "png")
+
+_SETTINGS: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 8,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.6,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 3.2,
+    "figure.dpi": 110,
+    "savefig.dpi": 200,
+    "savefig.bbox": "tight",
+    "savefig.pad_inches": 0.04,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "anisoscope",  # the same run gives the same bytes
+    "pdf.fonttype": 42,
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw inside this: `with style(): fig = figure_1(run)`."""
+    import matplotlib
+
+    matplotlib.use("agg", force=False)
+    from matplotlib import rc_context
+
+    with rc_context(_SETTINGS):
+        yield
+
+
+def colour(index: int) -> str:
+    return PALETTE[index % len(PALETTE)]
+
+
+def marker(index: int) -> str:
+    return MARKERS[index % len(MARKERS)]
+
+
+def null_line(axes: Axes, value: float, text: str) -> None:
+    """The isotropic null, dotted and named, as every figure has it."""
+    axes.axhline(value, color=NULL, linestyle=":", linewidth=1)
+    axes.annotate(
+        text, (1, value), xycoords=("axes fraction", "data"), xytext=(-2, 2), textcoords="offset points",
+        ha="right", va="bottom", fontsize=6, color=NULL,
+    )  # fmt: skip
+
+
+def stand_in(figure: Figure, what: str = "stand-in models, not the published checkpoints") -> None:
+    """Mark a figure whose models are stand-ins."""
+    figure.text(
+        0.995, 0.005, f"STAND-IN: {what}", ha="right", va="bottom", fontsize=6, color="#B00020", fontweight="bold"
+    )
+
+
+def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], *, gap: float = 0.05) -> None:
+    """Write labels at the right ends (x, y, text, colour) of lines, moved apart so that none covers another."""
+    low, high = axes.get_ylim()
+    free = gap * (high - low)
+    placed = -float("inf")
+    for x, y, text, shade in sorted(ends, key=lambda end: end[1]):
+        placed = max(y, placed + free)
+        axes.annotate(
+            text, (x, y), xytext=(x, placed), textcoords="data", ha="left", va="center", fontsize=6.5, color=shade,
+            annotation_clip=False,
+        )  # fmt: skip
+
+
+def save(figure: Figure, folder: Path | str, name: str, *, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write the figure as SVG, PDF and PNG; the file names of what was written."""
+    import matplotlib.pyplot as plt
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    with style():
+        for kind in formats:
+            path = folder / f"{name}.{kind}"
+            metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+            figure.savefig(path, metadata=metadata)
+            written.append(path)
+    plt.close(figure)
+    return written
