@@ -1,0 +1,140 @@
+"""Columnar files as a stream of Arrow record batches: Parquet, Arrow IPC (file, stream, Feather V2), CSV.
+
+What they share: only the columns asked for are read, memory is that of a batch however large the file or its row groups
+are, and what pyarrow reports becomes an error that names the file. Arrow files are memory-mapped; pages that were read
+are given back batch by batch, so that they do not count against the process.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import mmap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from anisoscope.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+CSV_PIECE = 16 << 20  # bytes parsed at once; one row must fit
+READ_AHEAD = 1 << 20  # bytes; with it a Parquet column chunk is streamed instead of read whole
+
+
+def choose(candidates: Sequence[str], wanted: str | None, *, where: object, what: str) -> str:
+    """The candidate that is wanted, or the only one; otherwise an error that lists them.
+
+    >>> choose(["title", "body"], "body", where="x.npz", what="matrix")
+    'body'
+    """
+    shown = ", ".join(candidates[:20]) + (f" and {len(candidates) - 20} more" if len(candidates) > 20 else "")
+    if wanted is None and len(candidates) == 1:
+        return candidates[0]
+    if wanted is not None and wanted in candidates:
+        return wanted
+    if wanted is None and candidates:
+        raise UsageError(f"more than one {what} in the file", where=where, got=shown, do="choose one with `column`")
+    problem = f"no {what} in the file" if wanted is None else f"no {what} named {wanted!r} in the file"
+    raise UsageError(problem, where=where, expected=f"one of: {shown}" if candidates else f"a {what}")
+
+
+@contextmanager
+def arrow_errors(where: object) -> Iterator[None]:
+    """Turn what is raised about the file into an `InputError` that names it."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, csv.Error) as problem:
+        raise InputError("cannot read the file", where=where, got=str(problem).strip()) from problem
+
+
+def open_parquet(path: Path) -> pq.ParquetFile:
+    import pyarrow.parquet as pq
+
+    with arrow_errors(path):
+        return pq.ParquetFile(path, buffer_size=READ_AHEAD, pre_buffer=False)
+
+
+def parquet_batches(path: Path, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """Batches of at most `rows` rows of the named columns."""
+    with open_parquet(path) as file, arrow_errors(path):
+        yield from file.iter_batches(batch_size=rows, columns=list(names), use_threads=False)
+
+
+class ArrowFile:
+    """A memory-mapped Arrow IPC file or stream; `rows` is None for a stream, which does not say."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with arrow_errors(path), open(path, "rb") as stream:
+            if not stream.seek(0, io.SEEK_END):
+                raise InputError("the file is empty", where=path, got="0 bytes")
+            self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        self._is_stream = self._map[:6] != b"ARROW1"
+        with arrow_errors(path):
+            reader = self._reader()
+            self.schema: pa.Schema = reader.schema
+            self.rows = None if self._is_stream else self._count(reader)
+
+    def _reader(self, names: Sequence[str] | None = None) -> Any:
+        import pyarrow as pa
+
+        wanted = [] if names is None else sorted(self.schema.get_field_index(name) for name in names)
+        options = pa.ipc.IpcReadOptions(included_fields=wanted)
+        read = pa.ipc.open_stream if self._is_stream else pa.ipc.open_file
+        return read(pa.BufferReader(pa.py_buffer(self._map)), options=options)
+
+    def _count(self, reader: Any) -> int:
+        return sum(reader.get_batch(index).num_rows for index in range(reader.num_record_batches))
+
+    def batches(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        """Batches of at most `rows` rows of the named columns."""
+        with arrow_errors(self.path):
+            reader = self._reader(names)
+            whole = iter(reader) if self._is_stream else map(reader.get_batch, range(reader.num_record_batches))
+            for batch in whole:
+                for start in range(0, batch.num_rows, rows):
+                    yield batch.slice(start, rows)
+                    self._give_back()
+
+    def _give_back(self) -> None:
+        """Drop the mapped pages; whoever still looks at them has them read from the file again."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
+
+
+def csv_records(stream: IO[bytes], count: int) -> list[list[str]]:
+    """The first records of a CSV file, as text."""
+    limit = csv.field_size_limit(CSV_PIECE)  # a cell may hold a vector of thousands of numbers
+    try:
+        rows = csv.reader(io.TextIOWrapper(stream, encoding="utf-8-sig", newline=""))
+        filled = (row for row in rows if row)
+        return [row for row, _ in zip(filled, range(count), strict=False)]
+    finally:
+        csv.field_size_limit(limit)
+
+
+def csv_batches(
+    stream: IO[bytes], names: Sequence[str], *, header: bool, types: dict[str, pa.DataType]
+) -> Iterator[pa.RecordBatch]:
+    """Batches of the columns in `types`, from a CSV file whose columns are `names`; an empty cell of a number is null.
+
+    Rows of the wrong length and cells of the wrong type are refused with their row number, hence one thread.
+    """
+    import pyarrow.csv as arrow_csv
+
+    yield from arrow_csv.open_csv(
+        stream,
+        read_options=arrow_csv.ReadOptions(
+            use_threads=False, block_size=CSV_PIECE, column_names=list(names), skip_rows=int(header)
+        ),
+        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+        convert_options=arrow_csv.ConvertOptions(
+            include_columns=list(types), column_types=types, null_values=[""], strings_can_be_null=False
+        ),
+    )

@@ -1,0 +1,228 @@
+"""What a model reads: documents, clips and pictures, and the sources that yield them.
+
+A source can be iterated again and again and yields the same items in the same order. Each item is one *sequence*, the
+unit that is sampled independently, and its key names it for the jackknife: keys are relative file names and numbers,
+so that they do not depend on the machine. A file that cannot be read is listed in `unreadable` and passed over; only
+when nothing at all can be read is that an error. `notes` lists what was read but deserves a word (silence, rows without
+text, how a text was split). Both are complete after one pass.
+
+>>> source = open_source(["To be, or not to be.", "That is the question."], "text")
+>>> [document.key for document in source]
+['0', '1']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, get_args, runtime_checkable
+
+import numpy as np
+
+from anisoscope.errors import InputError, UsageError
+from anisoscope.inputs.files import FoundFile, digest, file_digests
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Modality = Literal["text", "speech", "vision"]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One text."""
+
+    key: str
+    text: str
+
+    def content(self) -> tuple[bytes, ...]:
+        return self.key.encode(), self.text.encode("utf-8", "surrogatepass")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clip:
+    """One sound: mono, float32, nominally within [-1, 1], at `rate` samples per second."""
+
+    key: str
+    wave: np.ndarray  # (samples,)
+    rate: int
+
+    def __post_init__(self) -> None:
+        if self.wave.ndim != 1 or self.wave.dtype != np.float32 or self.rate <= 0:
+            got = f"{self.wave.dtype} of shape {self.wave.shape} at rate {self.rate}"
+            expected = "a mono float32 wave of shape (samples,) and a positive rate"
+            raise UsageError("not a clip", where=self.key, got=got, expected=expected)
+
+    def content(self) -> tuple[bytes, ...]:
+        return self.key.encode(), str(self.rate).encode(), self.wave.astype("<f4").tobytes()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Picture:
+    """One image: Pillow, mode RGB, upright."""
+
+    key: str
+    image: Image
+
+    def content(self) -> tuple[bytes, ...]:
+        return self.key.encode(), f"{self.image.mode} {self.image.size}".encode(), self.image.tobytes()
+
+
+Item = TypeVar("Item", Document, Clip, Picture)
+ItemOut = TypeVar("ItemOut", Document, Clip, Picture, covariant=True)
+
+
+@runtime_checkable
+class Source(Protocol[ItemOut]):
+    """Re-iterable data of one modality.
+
+    `count` is how many items there are at most, or None when only a pass can tell. `fingerprint()` is the sha256 of
+    contents, keys and options: the same wherever the data lies, another as soon as anything changes that could change
+    a number.
+    """
+
+    @property
+    def modality(self) -> Modality: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def count(self) -> int | None: ...
+    @property
+    def unreadable(self) -> list[tuple[str, str]]: ...
+    @property
+    def notes(self) -> list[tuple[str, str]]: ...
+    def __iter__(self) -> Iterator[ItemOut]: ...
+    def fingerprint(self) -> str: ...
+
+
+class MemorySource(Generic[Item]):
+    """Items that are already in memory: a list from Python, standard input, what is embedded."""
+
+    def __init__(self, items: Sequence[Item], *, modality: Modality, name: str) -> None:
+        if not items:
+            raise InputError(f"there is no {modality} to measure", where=name, got="nothing")
+        keys: set[str] = set()
+        for item in items:
+            if item.key in keys:
+                raise UsageError("two sequences have the same key", where=name, got=item.key, expected="one key each")
+            keys.add(item.key)
+        self.items, self.name = list(items), name
+        self.modality: Modality = modality
+        self.count = len(self.items)
+        self.unreadable: list[tuple[str, str]] = []
+        self.notes: list[tuple[str, str]] = []
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self.items)
+
+    def fingerprint(self) -> str:
+        return digest(part for item in self.items for part in item.content())
+
+
+class Unreadable(Exception):
+    """Why a file, or the rest of it, cannot be read. It ends in `Source.unreadable`, not on the screen."""
+
+
+class FileSource(Generic[Item]):
+    """Items from files. A modality says in `read` how one file becomes items and raises `Unreadable` when it cannot."""
+
+    modality: Modality
+
+    def __init__(self, files: Sequence[FoundFile], *, name: str) -> None:
+        self.files, self.name = list(files), name
+        self.count: int | None = len(self.files)
+        self._unreadable: dict[str, str] = {}
+        self._notes: dict[str, str] = {}
+
+    @property
+    def unreadable(self) -> list[tuple[str, str]]:
+        return sorted(self._unreadable.items())
+
+    @property
+    def notes(self) -> list[tuple[str, str]]:
+        return sorted(self._notes.items())
+
+    def note(self, file: FoundFile, text: str) -> None:
+        """Remember a word about a file; a second pass over it says the same again, once."""
+        said = self._notes.get(file.key)
+        if said is None or text not in said.split("; "):
+            self._notes[file.key] = text if said is None else f"{said}; {text}"
+
+    def read(self, file: FoundFile) -> Iterator[Item]:
+        raise NotImplementedError
+
+    def settings(self) -> tuple[str, ...]:
+        """The options that change what is read; part of the fingerprint."""
+        return ()
+
+    def __iter__(self) -> Iterator[Item]:
+        read_any = False
+        for file in self.files:
+            read_here = False
+            try:
+                for item in self.read(file):
+                    read_any = read_here = True
+                    yield item
+                if not read_here:
+                    raise Unreadable("empty")
+            except (Unreadable, OSError) as problem:
+                self._unreadable[file.key] = str(problem)
+        if not read_any:
+            got = "; ".join(f"{file}: {reason}" for file, reason in self.unreadable[:3])
+            more = len(self.unreadable) - 3
+            got += f"; and {more} more" if more > 0 else ""
+            raise InputError(f"no {self.modality} could be read", where=self.name, got=got)
+
+    def fingerprint(self) -> str:
+        keys = [file.key.encode() for file in self.files]
+        return digest([*(text.encode() for text in self.settings()), *keys, *file_digests(self.files)])
+
+
+def open_source(
+    where: str | Path | Sequence[Any] | Source[Any] | None,
+    modality: Modality,
+    *,
+    documents: str | None = None,
+    column: str | None = None,
+) -> Source[Any]:
+    """Open the data that `where` names, and read its first item, so that what cannot work fails here.
+
+    - `None`: what is embedded. A source: itself.
+    - A string or a `Path`: a file, a folder or a glob; for text also `-` (standard input) and
+      `hf:owner/name/config:split:column` (a dataset of the Hugging Face hub).
+    - A list of `Path`: several of them. For speech and vision strings are paths too; **for text a list of strings is a
+      list of texts**, and so is a list of (key, text) pairs.
+    - A list of `Document`, `Clip` or `Picture`.
+
+    `documents` (how plain text splits into documents, see `inputs.documents`) and `column` (of a table) are for text.
+    """
+    if modality not in get_args(Modality):
+        raise UsageError("unknown modality", got=repr(modality), expected=" or ".join(get_args(Modality)))
+    if modality != "text" and (documents is not None or column is not None):
+        raise UsageError("`documents` and `column` are options of text", got=f"modality {modality}")
+    source = _open(where, modality, documents=documents or "auto", column=column)
+    if source.modality != modality:
+        raise UsageError("the data is of another modality", where=source.name, got=source.modality, expected=modality)
+    next(iter(source))
+    return source
+
+
+def _open(where: Any, modality: Modality, *, documents: str, column: str | None) -> Source[Any]:
+    if where is None:
+        from anisoscope.inputs.embedded import embedded
+
+        return embedded(modality)
+    if isinstance(where, Source):
+        return cast("Source[Any]", where)
+    if modality == "text":
+        from anisoscope.inputs.text import open_text
+
+        return open_text(where, documents=documents, column=column)
+    if modality == "speech":
+        from anisoscope.inputs.speech import open_speech
+
+        return open_speech(where)
+    from anisoscope.inputs.images import open_images
+
+    return open_images(where)

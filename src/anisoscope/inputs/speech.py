@@ -1,0 +1,78 @@
+"""Speech: wav, flac, ogg, mp3 and whatever else libsndfile decodes, mixed down to mono, resampled on demand.
+
+Samples are float32 in [-1, 1). Channels are averaged. Silence is kept and noted, since a recording may be silent; a
+file with NaN or infinite samples is refused, since no model survives it. A file that ends before its header says is
+kept and noted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from anisoscope.errors import UsageError
+from anisoscope.inputs.files import FoundFile, find_files, name_of
+from anisoscope.inputs.sources import Clip, FileSource, MemorySource, Modality, Source, Unreadable
+
+SUFFIXES = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aiff", ".aif", ".au", ".caf")
+
+
+def open_speech(where: str | Path | Sequence[str | Path] | Sequence[Clip]) -> Source[Clip]:
+    """A file, folder or glob of recordings, a list of those, or a list of `Clip`."""
+    places = [where] if isinstance(where, str | Path) else list(where)
+    if places and all(isinstance(place, str | Path) for place in places):
+        paths = cast("list[str | Path]", places)
+        return SpeechFiles(find_files(paths, suffixes=SUFFIXES, what="audio"), name=name_of(paths))
+    if not all(isinstance(place, Clip) for place in places):
+        raise UsageError("not speech", got=f"a list with {_kinds(places)}", expected="paths, or `Clip` objects")
+    return MemorySource(cast("list[Clip]", places), modality="speech", name="list")
+
+
+def _kinds(things: Sequence[object]) -> str:
+    return ", ".join(sorted({type(thing).__name__ for thing in things}))
+
+
+class SpeechFiles(FileSource[Clip]):
+    """One clip per file, its key the file's."""
+
+    modality: Modality = "speech"
+
+    def read(self, file: FoundFile) -> Iterator[Clip]:
+        import soundfile
+
+        try:
+            with soundfile.SoundFile(file.path) as stream:
+                samples = stream.read(dtype="float32", always_2d=True)  # (samples, channels)
+                rate, promised = stream.samplerate, stream.frames
+        except soundfile.SoundFileError as problem:
+            raise Unreadable(str(problem)) from problem
+        if not len(samples):
+            raise Unreadable("no samples")
+        if not np.isfinite(samples).all():
+            raise Unreadable("holds samples that are NaN or infinite")
+        wave = samples.mean(axis=1, dtype=np.float32)
+        if len(samples) < promised:
+            self.note(file, f"ends early: {len(samples)} of {promised} samples")
+        if not wave.any():
+            self.note(file, "silence: every sample is zero")
+        yield Clip(file.key, wave, rate)
+
+
+def resample(wave: np.ndarray, rate: int, to: int) -> np.ndarray:
+    """The wave at another rate: polyphase filtering by the exact ratio, ⌈samples · to / rate⌉ samples long.
+
+    >>> resample(np.zeros(44_100, dtype=np.float32), 44_100, 16_000).shape
+    (16000,)
+    """
+    if rate <= 0 or to <= 0:
+        raise UsageError("a sampling rate must be positive", got=f"{rate} to {to}")
+    if rate == to:
+        return wave
+    from scipy.signal import resample_poly
+
+    common = math.gcd(rate, to)
+    return resample_poly(wave, to // common, rate // common).astype(np.float32, copy=False)

@@ -1,0 +1,218 @@
+"""Text: `.txt .md .jsonl .csv .parquet` (all but Parquet also with `.gz`), folders, globs, standard input, lists, hub.
+
+Plain text splits into documents by the rules of `inputs.documents`; a file with another suffix that is named is plain
+text. A row of a table is a document: `column` names its text (`text` if there is such a column, else the only one);
+rows without text are skipped and counted in the notes. A line of `.jsonl` may also be a bare JSON string.
+
+Everything is UTF-8 (with or without a byte-order mark) and strictly so: a replaced character would be measured as if
+someone had written it. A fault in a file lists it in `unreadable` with its line; documents before the fault are kept.
+Keys are `file` or `file#number`, numbered from 0 within the file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, cast
+
+from anisoscope.errors import InputError, UsageError
+from anisoscope.inputs.columns import arrow_errors, choose, csv_batches, csv_records, open_parquet, parquet_batches
+from anisoscope.inputs.documents import PEEK, check_rule, choose_rule, split, split_rows
+from anisoscope.inputs.files import FoundFile, find_files, name_of
+from anisoscope.inputs.sources import Document, FileSource, MemorySource, Modality, Source, Unreadable
+
+SUFFIXES = (".txt", ".md", ".jsonl", ".csv", ".parquet", ".txt.gz", ".md.gz", ".jsonl.gz", ".csv.gz")
+BATCH = 1024  # rows of a Parquet file held at once
+
+
+def open_text(
+    where: str | Path | Sequence[Any], *, documents: str = "auto", column: str | None = None
+) -> Source[Document]:
+    """The text that `where` names; see `open_source` for what it may be."""
+    check_rule(documents)
+    if where == "-":
+        return _standard_input(documents)
+    if isinstance(where, str) and where.startswith("hf:"):
+        from anisoscope.inputs.hub import HubText
+
+        return HubText(where, documents=documents, column=column)
+    if isinstance(where, str | Path):
+        return _text_files([where], documents, column)
+    items = list(where)
+    if items and all(isinstance(item, Path) for item in items):
+        return _text_files(items, documents, column)
+    return _listed(items)
+
+
+def _text_files(places: Sequence[str | Path], documents: str, column: str | None) -> TextFiles:
+    files = find_files(places, suffixes=SUFFIXES, what="text")
+    if column is not None and not any(_kind(file.path) in TABLES for file in files):
+        raise UsageError("`column` is for tables", where=name_of(places), got=column, expected=" ".join(TABLES))
+    return TextFiles(files, name=name_of(places), documents=documents, column=column)
+
+
+def _listed(items: Sequence[Any]) -> MemorySource[Document]:
+    """Documents from a Python list of texts, of (key, text) pairs or of documents."""
+    listed = [_document(number, item) for number, item in enumerate(items)]
+    source = MemorySource([document for document in listed if document.text.strip()], modality="text", name="list")
+    if empty := len(listed) - len(source.items):
+        source.notes.append(("list", f"{empty} without text skipped"))
+    return source
+
+
+def _document(number: int, item: Any) -> Document:
+    if isinstance(item, Document):
+        return item
+    if isinstance(item, str):
+        return Document(str(number), item)
+    if isinstance(item, tuple | list) and len(item) == 2 and all(isinstance(part, str) for part in item):
+        return Document(*item)
+    expected = "texts, (key, text) pairs, `Document` objects, or `Path` objects alone"
+    raise UsageError("not a text", where=f"item {number} of the list", got=type(item).__name__, expected=expected)
+
+
+def _standard_input(documents: str) -> MemorySource[Document]:
+    data = sys.stdin.buffer.read()
+    rule = _rule(documents, data[:PEEK], files=1)
+    try:
+        texts = list(split(_lines(io.BytesIO(data)), rule))
+    except Unreadable as problem:
+        raise InputError("cannot read the text", where="standard input", got=problem) from problem
+    items = [Document(f"stdin#{number}", text) for number, text in enumerate(texts)]
+    source = MemorySource(items, modality="text", name="stdin")
+    if documents == "auto":
+        source.notes.append(("stdin", f"documents by the rule {rule!r}"))
+    return source
+
+
+class TextFiles(FileSource[Document]):
+    """Documents from files of plain text and from tables."""
+
+    modality: Modality = "text"
+
+    def __init__(self, files: Sequence[FoundFile], *, name: str, documents: str, column: str | None) -> None:
+        super().__init__(files, name=name)
+        self.count = None
+        self.documents, self.column = documents, column
+
+    def settings(self) -> tuple[str, ...]:
+        return self.documents, repr(self.column)
+
+    def read(self, file: FoundFile) -> Iterator[Document]:
+        read = self._read_table if _kind(file.path) in TABLES else self._read_plain
+        try:
+            yield from read(file)
+        except InputError as problem:
+            raise Unreadable(problem.got or problem.what) from problem
+        except (EOFError, zlib.error) as problem:
+            raise Unreadable(f"damaged compression: {problem}") from problem
+
+    def _read_plain(self, file: FoundFile) -> Iterator[Document]:
+        with _open(file.path) as stream:
+            rule = _rule(self.documents, stream.read(PEEK), files=len(self.files))
+        if self.documents == "auto" and rule != "file":
+            self.note(file, f"documents by the rule {rule!r}")
+        with _open(file.path) as stream:
+            for number, text in enumerate(split(_lines(stream), rule)):
+                yield Document(file.key if rule == "file" else f"{file.key}#{number}", text)
+
+    def _read_table(self, file: FoundFile) -> Iterator[Document]:
+        rows = TABLES[_kind(file.path)](file.path, self.column)
+        skipped = 0
+        for number, text in enumerate(split_rows(_texts(rows), self.documents)):
+            if text.strip():
+                yield Document(f"{file.key}#{number}", text)
+            else:
+                skipped += 1
+        if skipped:
+            self.note(file, f"{skipped} rows without text skipped")
+
+
+def _kind(path: Path) -> str:
+    """The suffix that says how to read the file, without `.gz`."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+def _open(path: Path) -> IO[bytes]:
+    return cast("IO[bytes]", gzip.open(path)) if path.name.lower().endswith(".gz") else open(path, "rb")
+
+
+def _rule(documents: str, head: bytes, *, files: int) -> str:
+    return choose_rule(head.decode("utf-8-sig", "replace"), files=files) if documents == "auto" else documents
+
+
+def _lines(stream: IO[bytes]) -> Iterator[str]:
+    for number, line in enumerate(stream, start=1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as problem:
+            byte = problem.object[problem.start]
+            raise Unreadable(f"line {number} is not UTF-8: {problem.reason} 0x{byte:02x}") from problem
+
+
+def _texts(rows: Iterable[Any]) -> Iterator[str]:
+    for number, row in enumerate(rows):
+        if not isinstance(row, str | None):
+            raise Unreadable(f"row {number} holds no text but {str(row)[:40]!r}")
+        yield row or ""
+
+
+def choose_text(names: Sequence[str], column: str | None, *, where: object) -> str:
+    """The column that holds the text: the one asked for, else `text`, else the only one."""
+    preferred = "text" if column is None and "text" in names else column
+    return choose(names, preferred, where=where, what="column of text")
+
+
+def _jsonl_rows(path: Path, column: str | None) -> Iterator[Any]:
+    chosen = None
+    with _open(path) as stream:
+        for number, line in enumerate(_lines(stream), start=1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except ValueError as problem:
+                raise Unreadable(f"line {number} is not JSON: {problem}") from problem
+            if not isinstance(record, dict):
+                yield record
+                continue
+            if chosen is None:
+                texts = [name for name, value in record.items() if isinstance(value, str)]
+                chosen = choose_text(texts, column, where=f"{path}, line {number}")
+            yield record.get(chosen)
+
+
+def _csv_rows(path: Path, column: str | None) -> Iterator[Any]:
+    import pyarrow as pa
+
+    with arrow_errors(path):
+        with _open(path) as stream:
+            records = csv_records(stream, 1)
+        if not records:
+            return
+        chosen = choose_text(records[0], column, where=path)
+        with _open(path) as stream:
+            for batch in csv_batches(stream, records[0], header=True, types={chosen: pa.string()}):
+                yield from batch.column(0).to_pylist()
+
+
+def _parquet_rows(path: Path, column: str | None) -> Iterator[Any]:
+    import pyarrow as pa
+
+    with open_parquet(path) as file:
+        schema = file.schema_arrow
+    kinds = {
+        field.name: getattr(field.type, "value_type", field.type) for field in schema
+    }  # of a dictionary: its values
+    texts = [name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_large_string(kind)]
+    chosen = choose_text(texts, column, where=path)
+    for batch in parquet_batches(path, [chosen], BATCH):
+        yield from batch.column(chosen).to_pylist()
+
+
+TABLES = {".jsonl": _jsonl_rows, ".csv": _csv_rows, ".parquet": _parquet_rows}
