@@ -1,0 +1,73 @@
+"""Measure a cloud: from its moments to estimates and a verdict. Everything about one site comes together here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from anisoscope.accumulate.moments import Moments
+from anisoscope.accumulate.sums import Sums
+from anisoscope.geometry import outliers, spectrum
+from anisoscope.inference.directions import direction_estimates
+from anisoscope.inference.estimates import Estimate
+from anisoscope.inference.neighbourhoods import neighbourhood_estimates
+from anisoscope.inference.spectra import few_vectors, spectral_estimates
+from anisoscope.inference.verdict import Verdict, verdict
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """The estimates of one cloud by positions (`all`, `rest`, `first`), and the verdict on all of it."""
+
+    estimates: dict[str, list[Estimate]]
+    verdict: Verdict
+    notes: tuple[str, ...]
+
+
+def measure_cloud(moments: Moments, *, spectra: bool = True, neighbours: bool = True) -> Cloud:
+    """All metrics of a cloud.
+
+    With first positions kept apart, `rest` and `first` are measured as well; neighbourhoods only over all positions.
+    `spectra=False` keeps to directions, which cost nothing.
+
+    >>> import torch
+    >>> moments = Moments(8)
+    >>> moments.update(torch.randn(4000, 8, generator=torch.Generator().manual_seed(0)))
+    >>> str(measure_cloud(moments).verdict)
+    'isotropic'
+    """
+    sums, sample = moments.sums("all"), moments.reservoir.sample()
+    found = direction_estimates(sums)
+    if spectra:
+        found += spectral_estimates(sums, sample)
+    if neighbours:
+        found += neighbourhood_estimates(sample)
+    estimates = {"all": found}
+    if moments.sums("first").n:
+        rest = moments.sums("rest")
+        estimates["rest"] = direction_estimates(rest)
+        if spectra:
+            estimates["rest"] += spectral_estimates(rest, sample.where(~sample.first))
+        estimates["first"] = direction_estimates(moments.sums("first"))
+    return Cloud(estimates, verdict(found, _outlier_share(sums)), _notes(sums, moments))
+
+
+def _outlier_share(sums: Sums) -> float | None:
+    """How much of the variance the outlier dimensions hold."""
+    if sums.second is None or sums.n < 2:
+        return None
+    variances = np.diag(spectrum.covariance(sums.second, sums.sum_x, sums.n))
+    outlying = outliers.outlier_dimensions(variances)
+    return float(variances[outlying].sum() / variances.sum()) if variances.sum() > 0 else None
+
+
+def _notes(sums: Sums, moments: Moments) -> tuple[str, ...]:
+    notes = [few_vectors(sums.n, sums.d)]
+    if sums.zero:
+        notes.append(f"{sums.zero} zero vectors left out")
+    if sums.nonfinite:
+        notes.append(f"{sums.nonfinite} vectors with NaN or infinite entries left out")
+    if sums.second is None and sums.n:
+        notes.append(f"spectrum from a sample of {len(moments.reservoir.sample())} vectors")
+    return tuple(filter(None, notes))

@@ -1,0 +1,19 @@
+"""An estimate: one metric of one cloud with its interval, its isotropic null, its n and what must be said about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """`value` is missing (None) where the metric is undefined; `at` tells apart several values of one metric."""
+
+    metric: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    null: float | None = None
+    n: int | None = None
+    note: str = ""
+    at: float | None = None

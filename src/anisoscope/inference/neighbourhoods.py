@@ -1,0 +1,132 @@
+"""Estimates from a sample of whole vectors: neighbours, pair cosines, uniformity, and what centring would leave.
+
+The sample is a prefix of the reservoir, at most 2,048 vectors, and n says how many. Intervals are bootstraps over
+sequences with distances held fixed. Cost O(m²·d).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anisoscope.accumulate.reservoir import Sample
+from anisoscope.geometry import directional, neighbours, null, pairs
+from anisoscope.geometry.rows import unit_rows
+from anisoscope.inference.bootstrap import bootstrap, sequence_weights
+from anisoscope.inference.estimates import Estimate
+
+SAMPLE = 2048
+FEWEST = 32
+LEVELS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+_NEIGHBOURS = 10
+
+Array = NDArray[np.float64]
+
+
+def neighbourhood_estimates(sample: Sample, *, seed: int = 0) -> list[Estimate]:
+    """Everything that needs whole vectors; empty where there are fewer than 32 of them."""
+    sample = sample.where(np.arange(len(sample)) < SAMPLE)
+    if len(sample) < FEWEST:
+        return []
+    x = sample.x.astype(float)
+    weights = sequence_weights(sample.keys, seed=seed)
+    return [*_pair_cosines(x, weights), *_removals(x, weights), *_dimensions(x, weights), _bingham(sample, x)]
+
+
+def _pair_cosines(x: Array, weights: Array | None) -> list[Estimate]:
+    """Quantiles of the pair cosines, their sd, the equivalent dimension, and Wang & Isola's uniformity."""
+    m, d = x.shape
+    found = pairs.pair_cosines(x)
+    units = unit_rows(x)
+    gram = units @ units.T
+    square = found.mean_square()
+    estimates = [
+        Estimate(f"cosine_q{round(100 * level):02d}", float(value), null=float(null.cosine_quantile(level, d)), n=m)
+        for level, value in zip(LEVELS, found.quantile(LEVELS), strict=True)
+    ]
+    estimates.append(Estimate("cosine_sd", found.sd(), null=d**-0.5, n=m))
+    low, high = bootstrap(lambda w: _pair_mean(np.square(gram), w), weights, square)
+    estimates.append(Estimate("cosine_mean_square", square, low, high, null.cosine_mean_square(d), m))
+    dimension = null.equivalent_dimension(square)
+    ends = (None if high is None else 1 / high, None if low is None or low <= 0 else 1 / low)
+    estimates.append(Estimate("equivalent_dimension", dimension, *ends, null=float(d), n=m))
+    kernel = np.exp(4.0 * (gram - 1.0))  # exp(−2‖u−v‖²)
+    value = float(np.log((kernel.sum() - np.trace(kernel)) / (m * (m - 1))))
+    low, high = bootstrap(lambda w: np.log(_pair_mean(kernel, w)), weights, value)
+    expected = null.spectral_null("uniformity", m, d).value
+    return [*estimates, Estimate("uniformity", value, low, high, expected, m)]
+
+
+def _pair_mean(kernel: Array, weights: Array) -> Array:
+    """The weighted mean of a kernel over pairs of different points, for each row of weights (B, m)."""
+    total, own = weights.sum(1), np.square(weights).sum(1)
+    joint = np.einsum("bi,bi->b", weights @ kernel, weights) - np.square(weights) @ np.diag(kernel)
+    return joint / (np.square(total) - own)
+
+
+def _removals(x: Array, weights: Array | None) -> list[Estimate]:
+    """The average cosine after the usual post-processing: centring, and the top d/100 principal components removed."""
+    m, d = x.shape
+    top = max(1, round(d / 100))
+    centred = x - x.mean(0)
+    removed = {"mean_cosine_centred": (centred, pairs.mean_cosine_centred(x), "")}
+    if top < min(m - 1, d):
+        directions = pairs.principal_directions(centred, top)
+        rest = centred - (centred @ directions) @ directions.T
+        note = f"top {top} components removed"
+        removed["mean_cosine_without_top"] = (rest, pairs.mean_cosine_without_top(x, top), note)
+    found = []
+    for name, (rows, value, note) in removed.items():
+        norms = np.linalg.norm(rows, axis=1)
+        units = rows / np.where(norms > 0, norms, 1.0)[:, None]  # a row that is nothing now weighs nothing
+        kept = None if weights is None else weights * (norms > 0)
+        low, high = bootstrap(lambda w, u=units: _mean_cosine(u, w), kept, value)
+        found.append(Estimate(name, value, low, high, -1 / (m - 1), m, note))
+    return found
+
+
+def _mean_cosine(units: Array, weights: Array) -> Array:
+    total, own = weights.sum(1), np.square(weights).sum(1)
+    return (np.square(weights @ units).sum(1) - own) / (np.square(total) - own)
+
+
+def _dimensions(x: Array, weights: Array | None) -> list[Estimate]:
+    """Intrinsic dimension (TwoNN, maximum likelihood) and hubness, from one neighbour search."""
+    m, d = x.shape
+    k = min(_NEIGHBOURS, m - 1)
+    distances, indices = neighbours.nearest(x, k)
+    repeated = neighbours.duplicates(distances)
+    note = f"{repeated} duplicated vectors left out" if repeated else ""
+    ratios, inverse = neighbours.twonn_point_terms(distances), neighbours.mle_point_terms(distances, k)
+
+    def twonn_of(w: Array) -> Array:
+        return np.array([neighbours.twonn_from_terms(np.repeat(ratios, row.astype(int))) or np.nan for row in w])
+
+    def mle_of(w: Array) -> Array:
+        usable = np.isfinite(inverse)
+        return w[:, usable].sum(1) / (w[:, usable] @ inverse[usable])
+
+    occurrence = np.bincount(indices.ravel(), minlength=m).astype(float)
+    estimates = []
+    for name, value, statistic in (
+        ("twonn", neighbours.twonn(distances), twonn_of),
+        ("mle_dimension", neighbours.mle_dimension(distances, k), mle_of),
+        ("hubness", neighbours.hubness(indices, m, k=k), lambda w: _skewness(occurrence, w)),
+    ):
+        low, high = bootstrap(statistic, weights, value)
+        estimates.append(Estimate(name, value, low, high, null.neighbour_null(name, m, d, k=k).value, m, note))
+    return estimates
+
+
+def _skewness(values: Array, weights: Array) -> Array:
+    total = weights.sum(1)
+    mean = weights @ values / total
+    deviation = values[None] - mean[:, None]
+    variance = (weights * deviation**2).sum(1) / total
+    return (weights * deviation**3).sum(1) / total / variance**1.5
+
+
+def _bingham(sample: Sample, x: Array) -> Estimate:
+    test = directional.bingham_test(x, sequences=sample.keys)
+    note = "" if test is None else f"B = {test.statistic:.4g}, mean {test.degrees:.4g} under uniformity"
+    return Estimate("bingham_p", None if test is None else test.p_value, null=0.5, n=len(x), note=note)
