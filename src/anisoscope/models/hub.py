@@ -1,0 +1,148 @@
+"""Bring a model from the hub into its cache, whole or not at all, and find it there when there is no network.
+
+Only what is needed comes: config, tokenizer and processor files, and one set of weights (safetensors if there are any,
+else PyTorch's pickles, which are read as tensors only). Every file that arrives is compared with the digest that the
+hub gave for it (sha256 of large files, git's sha1 of small ones: the name of the file in the cache); the client itself
+compares lengths only. A file that differs is removed and the error says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from anisoscope.errors import ModelError
+from anisoscope.models.locate import in_cache
+
+_SMALL = re.compile(r"[^/]+\.(json|txt|model|tiktoken|jinja|bpe)")
+_SAFE = re.compile(r"model(-\d+-of-\d+)?\.safetensors")
+_PICKLED = re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin")
+
+
+def fetch(name: str, *, revision: str | None = None, code: bool = False) -> Path:
+    """The folder in the cache that holds the model, brought up to date if the hub can be reached.
+
+    With `code` the Python files of the repository come too.
+    """
+    os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")  # no conversion request in the background
+    from huggingface_hub import errors, snapshot_download
+
+    unreachable = errors.HTTPError, errors.OfflineModeIsEnabled  # type: ignore[reportPrivateImportUsage]
+    try:
+        files = _listing(name, revision)
+    except unreachable as error:
+        return _from_cache(name, revision, error)
+    before = _blobs(name)
+    try:
+        folder = snapshot_download(name, revision=revision, allow_patterns=wanted(files, code=code))
+    except (*unreachable, OSError) as error:
+        raise ModelError(
+            "the download broke off, nothing of it is used", where=name, got=first_line(error), do="try again"
+        ) from error
+    _verify(name, before)
+    return Path(folder)
+
+
+def _listing(name: str, revision: str | None) -> list[str]:
+    """The files of the repository at the revision, from the hub."""
+    from huggingface_hub import HfApi, errors
+
+    try:
+        info = HfApi().model_info(name, revision=revision)
+    except errors.RevisionNotFoundError as error:
+        raise ModelError(
+            "the hub has no such revision of the model", where=name, got=revision, do="see its branches and tags"
+        ) from error
+    except errors.GatedRepoError as error:
+        raise ModelError("access to the model has to be asked for", where=name, do="ask for it on its page") from error
+    except errors.RepositoryNotFoundError as error:
+        raise ModelError("no such model", where=name, do=_suggestion(name)) from error
+    except errors.HFValidationError as error:
+        raise ModelError("not the name of a model", where=name, expected="owner/name") from error
+    return [sibling.rfilename for sibling in info.siblings or ()]
+
+
+def wanted(files: Iterable[str], *, code: bool = False) -> list[str]:
+    """The files of a repository that opening it takes.
+
+    >>> wanted(["config.json", "model.safetensors", "pytorch_model.bin", "tf_model.h5", "onnx/model.onnx"])
+    ['config.json', 'model.safetensors']
+    """
+    listed = sorted(files)
+    weights = [file for file in listed if _SAFE.fullmatch(file)] or [f for f in listed if _PICKLED.fullmatch(f)]
+    small = [file for file in listed if _SMALL.fullmatch(file)]
+    return small + weights + ([file for file in listed if file.endswith(".py")] if code else [])
+
+
+def first_line(error: BaseException) -> str:
+    """The kind of an error and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _from_cache(name: str, revision: str | None, error: Exception) -> Path:
+    """What an earlier download left, since the hub does not answer."""
+    folder = in_cache(name, revision=revision)
+    if folder is None:
+        asked = name if revision is None else f"{name} at {revision}"
+        raise ModelError(
+            "the hub cannot be reached and the model is not in the cache",
+            where=asked,
+            got=first_line(error),
+            do="give a folder, or a mirror of models laid out as owner/name (--models-dir), or connect once",
+        ) from error
+    return folder
+
+
+def _suggestion(name: str) -> str:
+    from anisoscope.models.catalogue import suggest
+
+    close = suggest(name)
+    return f"did you mean {' or '.join(close)}?" if close else "check its owner and name (private models need a login)"
+
+
+def _repository(name: str) -> Path:
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return Path(HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
+
+
+def _blobs(name: str) -> set[str]:
+    folder = _repository(name) / "blobs"
+    return {file.name for file in folder.iterdir()} if folder.is_dir() else set()
+
+
+def _verify(name: str, before: set[str]) -> None:
+    """Compare every new file with its digest; remove those that differ."""
+    damaged = []
+    for digest in sorted(_blobs(name) - before):
+        file = _repository(name) / "blobs" / digest
+        if _differs(file):
+            damaged.append(digest)
+            links = [link for link in (_repository(name) / "snapshots").rglob("*") if link.resolve() == file.resolve()]
+            for path in (*links, file):
+                path.unlink()
+    if damaged:
+        raise ModelError(
+            "what arrived is not what the hub holds, and was removed",
+            where=name,
+            got=f"{len(damaged)} damaged file(s)",
+            do="try again",
+        )
+
+
+def _differs(file: Path) -> bool:
+    """Whether a file of the cache differs from the digest that is its name (64 digits: sha256, 40: git's sha1)."""
+    if re.fullmatch(r"[0-9a-f]{64}", file.name):
+        digest = hashlib.sha256()
+    elif re.fullmatch(r"[0-9a-f]{40}", file.name):
+        digest = hashlib.sha1(b"blob %d\0" % file.stat().st_size, usedforsecurity=False)
+    else:
+        return False
+    with file.open("rb") as stream:
+        while chunk := stream.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest() != file.name

@@ -1,0 +1,162 @@
+"""Put the weights of a folder into a model class, quietly, and make sure that what is measured was really there.
+
+transformers fills what a checkpoint lacks with random numbers and only logs it. Here a missing weight is an error, but
+for those that no site depends on (poolers; tables that are never read). A checkpoint with more blocks than its config
+gives is an error too: it would be cut short. Pickled weights are read with `weights_only`, which refuses everything
+that is not a tensor.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from logging import CRITICAL
+from pathlib import Path
+from typing import Any
+
+from anisoscope.errors import ModelError
+from anisoscope.models.hub import first_line
+from anisoscope.models.locate import has_weights
+
+_UNUSED = re.compile(
+    r"(^|\.)pooler\."  # on top of the last block: no site sees it
+    r"|(^|\.)t5_encoder\.embed_tokens\.weight$"  # MANTa: blocks enter as embeddings
+    r"|position_ids$"
+)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No progress bars and no log lines of transformers and huggingface_hub inside; the settings come back after."""
+    from huggingface_hub import utils as hub
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    hub_verbosity, hub_silent = hub.logging.get_verbosity(), hub.are_progress_bars_disabled()
+    logging.set_verbosity(CRITICAL)
+    hub.logging.set_verbosity(CRITICAL)
+    logging.disable_progress_bar()
+    hub.disable_progress_bars()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        hub.logging.set_verbosity(hub_verbosity)
+        if bars:
+            logging.enable_progress_bar()
+        if not hub_silent:
+            hub.enable_progress_bars()
+
+
+def check_folder(folder: Path) -> None:
+    """Say what a folder lacks before transformers says something else about it."""
+    if not (folder / "config.json").is_file():
+        names = ", ".join(sorted(file.name for file in folder.iterdir())[:6]) or "nothing"
+        raise ModelError(
+            "no model in this folder", where=folder, got=names, expected="config.json", do="give the folder that has it"
+        )
+    if has_weights(folder):
+        return _check_pointers(folder)
+    others = [file.name for pattern in ("*.h5", "*.msgpack") for file in folder.glob(pattern)]
+    raise ModelError(
+        "the folder has a config but no weights" if not others else "the weights are not PyTorch's",
+        where=folder,
+        got=", ".join(others) or None,
+        expected="model.safetensors or pytorch_model.bin",
+        do="download the weights, or save the model with save_pretrained",
+    )
+
+
+def load_weights(opener: Any, folder: Path, *, config: Any, dtype: Any, **options: Any) -> Any:
+    """The model in float precision `dtype`, eval mode, no gradients.
+
+    Weights that are missing and harmless are drawn from a fixed seed, so that one checkpoint is always one model.
+    """
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        try:
+            module, report = opener.from_pretrained(
+                folder,
+                config=config,
+                dtype=dtype,
+                weights_only=True,
+                local_files_only=True,
+                output_loading_info=True,
+                **options,
+            )
+        except Exception as error:  # transformers, safetensors, torch and pickle each raise their own kinds
+            raise _explain(error, folder) from error
+    _check_missing(report["missing_keys"], folder)
+    _check_surplus(report["unexpected_keys"], module, folder)
+    return module.eval().requires_grad_(False)
+
+
+def _check_pointers(folder: Path) -> None:
+    """A clone without Git LFS leaves small text files in the place of the weights."""
+    for file in (*folder.glob("*.safetensors"), *folder.glob("*.bin")):
+        with file.open("rb") as stream:
+            if stream.read(24).startswith(b"version https://git-lfs"):
+                raise ModelError(
+                    "the weights are a Git LFS pointer, not the weights", where=file, do="run: git lfs pull"
+                )
+
+
+def _check_missing(missing: Iterable[str], folder: Path) -> None:
+    lost = sorted(key for key in missing if not _UNUSED.search(key))
+    if lost:
+        raise ModelError(
+            f"{len(lost)} weights are not in the checkpoint and would be random",
+            where=folder,
+            got=_some(lost),
+            do="open the class that the checkpoint was saved from (a head that it lacks cannot be opened)",
+        )
+
+
+def _check_surplus(unexpected: Iterable[str], module: Any, folder: Path) -> None:
+    """Heads may be left out; blocks may not. A key that differs from one of the model's by a number only is a block."""
+    known = {re.sub(r"\d+", "#", key) for key in module.state_dict()}
+    prefix = f"{getattr(module, 'base_model_prefix', '')}."
+    cut = [key for key in unexpected if re.sub(r"\d+", "#", key.removeprefix(prefix)) in known]
+    if cut:
+        raise ModelError(
+            "the checkpoint has blocks that its config does not count",
+            where=folder,
+            got=_some(sorted(cut)),
+            do="restore the config.json that belongs to these weights",
+        )
+
+
+def _explain(error: Exception, folder: Path) -> ModelError:
+    """The error of a foreign library in the words of this one."""
+    import pickle
+
+    kind, text = type(error).__name__, str(error)
+    if isinstance(error, pickle.UnpicklingError) or "weights_only" in text or "Weights only load failed" in text:
+        return ModelError(
+            "the pickled weights hold more than tensors, and were not run",
+            where=folder,
+            got=first_line(error),
+            do="get the safetensors version of the model",
+        )
+    if kind == "SafetensorError" or isinstance(error, EOFError) or "PytorchStreamReader" in text:
+        return ModelError(
+            "the weights file is damaged or incomplete",
+            where=folder,
+            got=first_line(error),
+            do="delete it and download it again",
+        )
+    if "size mismatch" in text or "ignore_mismatched_sizes" in text:
+        return ModelError(
+            "the weights do not have the shapes that config.json gives",
+            where=folder,
+            got=first_line(error),
+            do="restore the config.json that belongs to these weights",
+        )
+    return ModelError("the model cannot be loaded", where=folder, got=first_line(error))
+
+
+def _some(keys: list[str]) -> str:
+    return ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")

@@ -1,0 +1,103 @@
+"""Where a model is: a folder, a GGUF file, a local mirror, the hub's cache, or the hub.
+
+A name such as `owner/name` is looked for in the mirror first (`models_dir`, or the environment variable
+ANISOSCOPE_MODELS), laid out as `owner/name` and `owner/name@revision`; then as a path; only then on the hub. A name
+that begins with `/`, `.` or `~` is a path and nothing else.
+
+Nothing here imports torch or transformers: the same functions answer tab completion.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from anisoscope.errors import ModelError, UsageError
+
+MIRROR_VARIABLE = "ANISOSCOPE_MODELS"
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+@dataclass(frozen=True)
+class Place:
+    """One place of a model. `path` is missing for the hub; `revision` is what was asked for."""
+
+    kind: Literal["folder", "gguf", "hub"]
+    name: str
+    revision: str | None = None
+    path: Path | None = None
+
+
+def locate(where: str | Path, *, revision: str | None = None, models_dir: str | Path | None = None) -> Place:
+    """The place that `where` means, or an error that says what was looked at."""
+    text = os.fspath(where)
+    if not text:
+        raise UsageError("the model has no name", expected="a hub id, a folder or a GGUF file")
+    path = Path(text).expanduser()
+    if isinstance(where, Path) or text.startswith(("/", ".", "~")):
+        return _on_disk(path, revision)
+    mirrored = in_mirror(text, revision=revision, models_dir=models_dir)
+    if mirrored is not None:
+        return _on_disk(mirrored, None, name=text, mirrored_revision=revision)
+    if path.exists() or path.suffix == ".gguf":
+        return _on_disk(path, revision)
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", text):
+        raise ModelError("no such model", where=text, expected="a folder, a GGUF file, or a hub id such as owner/name")
+    return Place("hub", text, revision)
+
+
+def in_mirror(name: str, *, revision: str | None = None, models_dir: str | Path | None = None) -> Path | None:
+    """The folder of `name` in the mirror, or None. A revision has its own folder, `owner/name@revision`."""
+    root = models_dir if models_dir is not None else os.environ.get(MIRROR_VARIABLE)
+    if not root:
+        return None
+    folder = Path(root).expanduser() / (name if revision is None else f"{name}@{revision}")
+    return folder if folder.is_dir() else None
+
+
+def in_cache(name: str, *, revision: str | None = None) -> Path | None:
+    """The snapshot of `name` in the hub's cache, if it holds a config and weights, or None."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    repository = Path(HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
+    reference = repository / "refs" / (revision or "main")
+    commit = reference.read_text().strip() if reference.is_file() else revision
+    if commit is None:
+        return None
+    snapshot = repository / "snapshots" / commit
+    return snapshot if (snapshot / "config.json").is_file() and has_weights(snapshot) else None
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether the folder holds PyTorch weights under a name that transformers reads, or a GGUF file."""
+    return any((folder / name).is_file() for name in WEIGHTS) or any(folder.glob("*.gguf"))
+
+
+def _on_disk(
+    path: Path, revision: str | None, *, name: str | None = None, mirrored_revision: str | None = None
+) -> Place:
+    """A folder or a GGUF file. A folder has no revisions: transformers would ignore one silently."""
+    if not path.exists():
+        raise ModelError("no such folder or file", where=path, do="give a folder with config.json, or a hub id")
+    if revision is not None:
+        raise UsageError(
+            "a folder or file has no revisions",
+            where=path,
+            got=f"revision={revision!r}",
+            do="give the folder of that revision, or a hub id with the revision",
+        )
+    name = name or path.resolve().name
+    if path.is_file():
+        if path.suffix != ".gguf":
+            raise ModelError("not a model", where=path, expected="a folder, or a file that ends with .gguf")
+        return Place("gguf", name, mirrored_revision, path)
+    quantised = sorted(path.glob("*.gguf"))
+    if quantised and not (path / "config.json").is_file():
+        if len(quantised) > 1:
+            names = ", ".join(file.name for file in quantised)
+            raise UsageError("the folder holds several GGUF files", where=path, got=names, do="give one of them")
+        return Place("gguf", name, mirrored_revision, quantised[0])
+    return Place("folder", name, mirrored_revision, path)

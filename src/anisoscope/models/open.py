@@ -1,0 +1,242 @@
+"""Open a model of any modality, by whatever name it has: a hub id, a folder, a GGUF file, a module in memory.
+
+    opened = open_model("EleutherAI/pythia-70m", revision="step1000")
+    opened = open_model("./checkpoint-500", head=True)
+    opened = open_model("SmolLM2-135M-Instruct.Q4_1.gguf")
+    opened = open_model("openai/clip-vit-base-patch32", tower="vision")
+    opened = open_model(module, processor=tokenizer)
+
+What comes back is in eval mode, in float32 unless asked otherwise, and holds nothing that was not in the checkpoint
+(see `loading`). A model of the hub is looked for in the mirror first, then fetched, and without network taken from the
+cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anisoscope.errors import MissingExtra, ModelError, UsageError
+from anisoscope.models.hub import fetch, first_line
+from anisoscope.models.loading import check_folder, load_weights, quiet
+from anisoscope.models.locate import Place, locate
+from anisoscope.models.modality import TOWERS, body_class, head_class, is_composite, modality_of, tower_config
+from anisoscope.models.processors import longest_input, open_processor
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """A model ready to be measured.
+
+    - `processor`: tokenizer, image processor or feature extractor; for Whisper both parts in one.
+    - `family`: the `model_type` of its config.
+    - `limit`: the longest input in tokens, None where there is none.
+    - `notes`: what the reader of a measurement should know, in words.
+    """
+
+    module: nn.Module
+    processor: Any
+    modality: str
+    name: str
+    revision: str | None
+    family: str
+    limit: int | None
+    notes: tuple[str, ...] = ()
+
+
+def open_model(
+    where: str | Path | nn.Module,
+    *,
+    revision: str | None = None,
+    modality: str | None = None,
+    tower: str | None = None,
+    dtype: str = "float32",
+    device: str = "cpu",
+    trust_remote_code: bool = False,
+    models_dir: str | Path | None = None,
+    processor: Any = None,
+    head: bool = False,
+) -> OpenModel:
+    """Open `where`.
+
+    - `revision`: a branch, tag or commit of a hub model (a folder has none).
+    - `modality`: overrides what the model's class says; `tower`: `text` or `vision` of a composite model (CLIP).
+    - `trust_remote_code`: allow the Python files of the model's repository to run.
+    - `models_dir`: a mirror laid out as `owner/name[@revision]`, looked in first.
+    - `head`: open the class with the language-model head (masked, causal or sequence to sequence).
+    """
+    os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
+    precision, device = _precision(dtype), _device(device)
+    if not isinstance(where, (str, Path)):
+        return _adopt(where, processor=processor, modality=modality, tower=tower)
+    place = locate(where, revision=revision, models_dir=models_dir)
+    with quiet():
+        folder, options = _folder(place, trust_remote_code)
+        config = _config(folder, options)
+        body = body_class(config)
+        if body is not None and is_composite(body):
+            tower = tower or modality
+            config = tower_config(config, tower)
+            body = body_class(config)
+        elif tower is not None:
+            raise UsageError("this model has one tower", where=place.name, got=f"tower={tower!r}", do="leave it out")
+        opener = head_class(config) if head else _body_opener()
+        module = load_weights(opener, folder, config=config, dtype=precision, **options)
+        kind = modality_of(module, override=modality)
+        if processor is None:
+            processor = open_processor(folder, modality=kind, config=config, **options)
+    return OpenModel(
+        module=module.to(device),
+        processor=processor,
+        modality=kind,
+        name=place.name if tower is None else f"{place.name}:{tower}",
+        revision=place.revision,
+        family=config.model_type,
+        limit=longest_input(module, processor) if kind == "text" else None,
+        notes=_notes(place, folder, module),
+    )
+
+
+def weights_hash(module: nn.Module) -> str:
+    """sha256 over names, types, shapes and bytes of all weights and buffers: equal for equal checkpoints.
+
+    The order in which the module declares them does not matter.
+    """
+    import torch
+
+    digest = hashlib.sha256()
+    for name, weight in sorted(module.state_dict().items()):
+        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}\n".encode())
+        flat = weight.detach().cpu().contiguous().flatten()
+        digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _folder(place: Place, trust_remote_code: bool) -> tuple[Path, dict[str, Any]]:
+    """The folder with the model's files, and what transformers has to be told about them."""
+    options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    if place.kind == "gguf":
+        assert place.path is not None
+        for library in ("gguf", "accelerate"):
+            if importlib.util.find_spec(library) is None:
+                raise MissingExtra(library, needed_for="a GGUF model", extra="gguf")
+        return place.path.parent, {**options, "gguf_file": place.path.name}
+    folder = place.path or fetch(place.name, revision=place.revision, code=trust_remote_code)
+    check_folder(folder)
+    _register_extra()
+    if not trust_remote_code:
+        _refuse_code(folder)
+    return folder, options
+
+
+def _register_extra() -> None:
+    """CharacterBERT, MANTa and VAN join the Auto classes."""
+    from anisoscope.models.extra import register
+
+    register()
+
+
+def _refuse_code(folder: Path) -> None:
+    """A model whose architecture transformers does not have would run Python files of its repository."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    try:
+        written = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError("config.json is not JSON", where=folder, got=first_line(error)) from error
+    kind = written.get("model_type")
+    if kind in CONFIG_MAPPING:
+        return
+    if "auto_map" in written:
+        raise ModelError(
+            "this model runs code of its own repository",
+            where=folder,
+            got=f"model_type {kind!r}, {', '.join(sorted(map(str, written['auto_map'].values())))}",
+            do="read that code, then allow it: --trust-remote-code, trust_remote_code=True",
+        )
+    raise ModelError(
+        "unknown architecture",
+        where=folder,
+        got=f"model_type {kind!r}",
+        do="a newer transformers may know it; or open the module yourself and give it with its processor",
+    )
+
+
+def _config(folder: Path, options: dict[str, Any]) -> Any:
+    import transformers
+
+    try:
+        return transformers.AutoConfig.from_pretrained(folder, **options)
+    except Exception as error:  # configs fail in as many ways as there are architectures
+        raise ModelError("the model's config cannot be read", where=folder, got=first_line(error)) from error
+
+
+def _body_opener() -> Any:
+    import transformers
+
+    return transformers.AutoModel
+
+
+def _adopt(module: nn.Module, *, processor: Any, modality: str | None, tower: str | None) -> OpenModel:
+    """A module in memory as it is: its precision and device are its owner's; eval mode is set."""
+    if processor is None:
+        raise UsageError(
+            "a module needs its processor", got=type(module).__name__, do="open_model(module, processor=tokenizer)"
+        )
+    if is_composite(module):
+        tower_config(module.config, tower := tower or modality)
+        module = getattr(module, TOWERS[str(tower)].replace("_config", "_model"))
+    kind = modality_of(module, override=modality)
+    config = getattr(module, "config", None)
+    return OpenModel(
+        module=module.eval(),
+        processor=processor,
+        modality=kind,
+        name=getattr(config, "name_or_path", "") or type(module).__name__,
+        revision=None,
+        family=getattr(config, "model_type", type(module).__name__),
+        limit=longest_input(module, processor) if kind == "text" else None,
+    )
+
+
+def _notes(place: Place, folder: Path, module: nn.Module) -> tuple[str, ...]:
+    import torch
+
+    notes = []
+    if place.kind == "hub":
+        notes.append(f"commit {folder.name}")
+    if place.kind == "gguf":
+        notes.append(f"weights dequantised from {place.path.name if place.path else 'GGUF'}")
+    broken = [name for name, weight in module.state_dict().items() if not torch.isfinite(weight).all()]
+    if broken:
+        notes.append(f"{len(broken)} weights hold values that are not finite, {broken[0]} first")
+    return tuple(notes)
+
+
+def _precision(dtype: str) -> torch.dtype:
+    import torch
+
+    if dtype not in DTYPES:
+        raise UsageError("unknown dtype", got=dtype, expected=" | ".join(DTYPES))
+    return getattr(torch, dtype)
+
+
+def _device(device: str) -> str:
+    import torch
+
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError("this device cannot be used", got=device, do="--device cpu") from error
+    return device
