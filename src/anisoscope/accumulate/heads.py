@@ -1,0 +1,204 @@
+"""Queries and keys of one attention layer, per head: every statistic that is a sum over positions.
+
+Each side is a cloud per head. For its vectors x with unit vectors u, per jackknife group (a hash of the sequence key):
+
+    n, Σx, Σu, Σ‖x‖, Σ‖x‖²,   and over everything the second moment Σxxᵀ (d_head × d_head),
+
+so that cos(Q̄, K̄), drift shares and mean cosines have intervals, and the SVD of any union of steps, queries and keys is
+exact (`geometry.queries_keys`). A seeded sample of positions is kept whole, all heads together, to draw clouds from:
+the same positions for queries and keys, and the same whatever the order or the number of processes.
+
+Precision: sums are float64; the second moment is a float32 Gram matrix about the mean of each block of sequences plus
+float64 rank-one terms, Σxxᵀ = Σyyᵀ + rμᵀ + μrᵀ + nμμᵀ with y = x − μ and r = Σy (see `moments`).
+Memory O(heads · d_head · (32 + d_head)); time O(n · heads · d_head²), some 2 % of a BERT layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anisoscope.accumulate.keys import GROUPS, Keys, group_of
+from anisoscope.accumulate.reservoir import Reservoir
+from anisoscope.errors import InputError, StoreError
+
+SAMPLE = 256
+_BLOCK = 2**18  # numbers in float64 at a time: they stay in the cache
+_SUMS = ("n", "total", "unit", "norm", "norm2", "second")
+
+
+class QueriesAndKeys(Protocol):
+    """What `Heads` reads of an attention call (`capture.attention_call.AttentionCall`)."""
+
+    @property
+    def queries(self) -> Tensor: ...  # (B, heads, Tq, d_head)
+    @property
+    def keys(self) -> Tensor: ...  # (B, key heads, Tk, d_head)
+    @property
+    def valid_queries(self) -> Tensor: ...  # (B, Tq)
+    @property
+    def valid_keys(self) -> Tensor: ...  # (B, Tk)
+    @property
+    def start(self) -> int: ...  # position of the first query
+
+
+def by_row(sequences: Keys, rows: int) -> tuple[Keys, NDArray[np.int64]]:
+    """The sequence of each row of an attention batch, and which of its windows the row is.
+
+    Windowed attention (Swin) has several rows to a sequence, one after the other.
+
+    >>> [column.tolist() for column in by_row(np.array([7, 9], dtype=np.uint64), 4)]
+    [[7, 7, 9, 9], [0, 1, 0, 1]]
+    """
+    windows, rest = divmod(rows, max(len(sequences), 1))
+    if rest or not windows:
+        raise InputError("attention rows do not divide among the sequences", got=f"{rows} rows, {len(sequences)} keys")
+    return np.repeat(sequences, windows), np.tile(np.arange(windows), len(sequences))
+
+
+class HeadCloud:
+    """One side of a layer: a cloud of vectors per head. Fields are float64 tensors, first axis g = jackknife group."""
+
+    def __init__(self, heads: int, d: int, *, groups: int = GROUPS, sample: int = SAMPLE, seed: int = 0) -> None:
+        self.heads, self.d, self.groups = heads, d, groups
+        self.n = torch.zeros(groups, dtype=torch.int64)
+        self.total = torch.zeros(groups, heads, d, dtype=torch.float64)
+        self.unit = torch.zeros(groups, heads, d, dtype=torch.float64)
+        self.norm = torch.zeros(groups, heads, dtype=torch.float64)
+        self.norm2 = torch.zeros(groups, heads, dtype=torch.float64)
+        self.second = torch.zeros(heads, d, d, dtype=torch.float64)
+        self.sample = Reservoir(heads * d, capacity=sample, seed=seed)
+
+    def update(self, x: Tensor, valid: Tensor, sequences: Keys, positions: NDArray[np.int64]) -> None:
+        """Add the valid vectors of x (B, heads, T, d); `positions` (B, T) are unique within a sequence."""
+        x = x.detach() if x.dtype == torch.float64 else x.detach().float()
+        if x.shape[1] != self.heads or x.shape[3] != self.d:
+            raise InputError("other heads than before", got=tuple(x.shape), expected=f"{self.heads} heads of {self.d}")
+        groups = torch.from_numpy(group_of(sequences, groups=self.groups))
+        self.n.index_add_(0, groups, valid.sum(1).cpu())
+        for block in _blocks(x):
+            self._add(x[block], valid[block], groups[block])
+        chosen = valid.cpu().numpy()
+        row = np.nonzero(chosen)[0]
+        flat = x.transpose(1, 2).flatten(2)[valid]  # (n, heads · d)
+        self.sample.offer(flat, sequences[row], positions[chosen])
+
+    def _add(self, x: Tensor, valid: Tensor, groups: Tensor) -> None:
+        kept = valid[:, None, :, None]  # (b, 1, t, 1)
+        exact = x.double().masked_fill(~kept, 0.0)
+        norm2 = torch.einsum("bhtd,bhtd->bht", exact, exact)
+        norm = norm2.sqrt()
+        inverse = torch.where(norm > 0, 1 / norm, 0.0)
+        sums = {
+            "total": exact.sum(2),
+            "unit": torch.einsum("bht,bhtd->bhd", inverse, exact),
+            "norm": norm.sum(2),
+            "norm2": norm2.sum(2),
+        }
+        for name, by_sequence in sums.items():
+            getattr(self, name).index_add_(0, groups, by_sequence.cpu())
+        n = max(int(valid.sum()), 1)
+        mean = sums["total"].sum(0) / n  # (heads, d)
+        about = mean.to(x.dtype)
+        y = (x - about[:, None]).masked_fill(~kept, 0.0)
+        gram = torch.einsum("bhtd,bhte->hde", y, y).double()
+        about = about.double()
+        rest = sums["total"].sum(0) - int(valid.sum()) * about
+        outer = torch.einsum("hd,he->hde", rest, about)
+        drift = torch.einsum("hd,he->hde", about, about) * int(valid.sum())
+        self.second += (gram + outer + outer.transpose(1, 2) + drift).cpu()
+
+    def merge(self, other: HeadCloud) -> None:
+        if (self.heads, self.d, self.groups) != (other.heads, other.d, other.groups):
+            raise StoreError(
+                "cannot add the sums of other heads",
+                got=f"{other.heads} heads of {other.d} in {other.groups} groups",
+                expected=f"{self.heads} heads of {self.d} in {self.groups} groups",
+            )
+        for name in _SUMS:
+            getattr(self, name).add_(getattr(other, name))
+        self.sample.merge(other.sample)
+
+    def points(self) -> NDArray[np.float32]:
+        """The sampled vectors, (heads, m, d)."""
+        return self.sample.sample().x.reshape(-1, self.heads, self.d).swapaxes(0, 1)
+
+    def state(self) -> dict[str, Tensor]:
+        kept = {name: getattr(self, name) for name in _SUMS}
+        return kept | {f"sample.{name}": tensor for name, tensor in self.sample.state().items()}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
+        groups, heads, d = state["total"].shape
+        cloud = cls(heads, d, groups=groups, sample=1)
+        for name in _SUMS:
+            getattr(cloud, name).copy_(state[name])
+        cloud.sample = Reservoir.from_state(dict(_under("sample.", state)))
+        return cloud
+
+
+class Heads:
+    """Queries and keys of one attention layer. Query head h reads key head h // group.
+
+    >>> heads = Heads(query_heads=4, key_heads=2, d=8)
+    >>> heads.group, heads.key_head(3)
+    (2, 1)
+    """
+
+    def __init__(
+        self, *, query_heads: int, key_heads: int, d: int, groups: int = GROUPS, sample: int = SAMPLE, seed: int = 0
+    ) -> None:
+        self.queries = HeadCloud(query_heads, d, groups=groups, sample=sample, seed=seed)
+        self.keys = HeadCloud(key_heads, d, groups=groups, sample=sample, seed=seed)
+
+    @classmethod
+    def like(cls, call: QueriesAndKeys, *, sample: int = SAMPLE, seed: int = 0) -> Self:
+        """Empty sums for calls of this shape."""
+        _, heads, _, d = call.queries.shape
+        return cls(query_heads=heads, key_heads=call.keys.shape[1], d=d, sample=sample, seed=seed)
+
+    @property
+    def group(self) -> int:
+        return self.queries.heads // self.keys.heads
+
+    def key_head(self, head: int) -> int:
+        return head // self.group
+
+    def update(self, call: QueriesAndKeys, sequences: Keys, starts: NDArray[np.int64] | None = None) -> None:
+        """Add one call. `sequences` (B,): the key of each sequence; `starts` (B,): where in it the window starts."""
+        starts = np.zeros(len(sequences), dtype=np.int64) if starts is None else np.asarray(starts, dtype=np.int64)
+        sides = ((self.queries, call.queries, call.valid_queries), (self.keys, call.keys, call.valid_keys))
+        for cloud, x, valid in sides:
+            keys, window = by_row(sequences, len(x))
+            first = np.repeat(starts, len(x) // len(starts)) + window * x.shape[2] + call.start
+            cloud.update(x, valid, keys, first[:, None] + np.arange(x.shape[2]))
+
+    def merge(self, other: Heads) -> None:
+        self.queries.merge(other.queries)
+        self.keys.merge(other.keys)
+
+    def state(self) -> dict[str, Tensor]:
+        sides = (("query", self.queries), ("key", self.keys))
+        return {f"{side}.{name}": tensor for side, cloud in sides for name, tensor in cloud.state().items()}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
+        heads = cls(query_heads=1, key_heads=1, d=1, sample=1)
+        heads.queries = HeadCloud.from_state(dict(_under("query.", state)))
+        heads.keys = HeadCloud.from_state(dict(_under("key.", state)))
+        return heads
+
+
+def _blocks(x: Tensor) -> Iterator[slice]:
+    """Slices of sequences that fit the cache."""
+    size = max(1, _BLOCK // max(x[0].numel(), 1))
+    return (slice(first, first + size) for first in range(0, len(x), size))
+
+
+def _under(prefix: str, state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    return ((name.removeprefix(prefix), tensor) for name, tensor in state.items() if name.startswith(prefix))

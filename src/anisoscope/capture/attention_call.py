@@ -1,0 +1,166 @@
+"""One attention layer at work on one batch: its queries and keys, and its rows in tiles.
+
+`AttentionCall.chunks()` makes scores, softmax and the layer's output in one sweep over **tiles** of a few query rows,
+and shows each tile on the way. A tile is gone when the next one comes, so that no attention matrix is ever whole:
+16 sequences × 12 heads × 512² stay within some 20 MB. Tiles are sized for the processor's cache, which pays for most of
+what is computed on them.
+
+- content: `chunk.content` is q·k·scaling alone. Position biases (T5 passes its own; BEiT and Swin put theirs into the
+  mask) enter the softmax and are given apart, as `call.position_bias`.
+- visibility: a key is visible to a row unless the mask puts it below −50, where softmax in float32 sees nothing (Swin
+  masks with −100, the others with the least float).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from anisoscope.errors import ModelError
+
+UNSEEN = -50.0  # an additive mask below this hides a key: exp(−50) ≈ 2e−22
+QUERY_CHUNK = 128
+_TILE = 2**20  # scores in a tile, at most: some 4 MB in float32
+
+Kind = Literal["self", "cross"]
+
+
+@dataclass(frozen=True)
+class RowChunk:
+    """Some rows of one call: a slice of the batch, a slice of the queries, all heads, all keys."""
+
+    batch: slice
+    rows: slice
+    content: Tensor  # (b, heads, q, Tk) q·k·scaling, without bias or mask
+    logits: Tensor  # (b, heads, q, Tk) what is exponentiated: content + bias + mask, less the maximum of the row
+    partition: Tensor  # (b, heads, q) Σ_j exp(logits)
+    probabilities: Tensor  # (b, heads, q, Tk)
+    visible: Tensor | None  # (b | 1, 1, q | 1, Tk)
+
+
+@dataclass
+class AttentionCall:
+    """One attention layer at work on one batch. Rows of the batch are sequences, or their windows (`windowed`)."""
+
+    queries: Tensor  # (B, heads, Tq, d_head)
+    keys: Tensor  # (B, key heads, Tk, d_head); query head h reads key head h // group
+    kind: Kind
+    valid_queries: Tensor  # (B, Tq)
+    valid_keys: Tensor  # (B, Tk)
+    visible: Tensor | None  # (B | 1, Tq | 1, Tk); None: every row sees every key
+    scaling: float | None  # None: the scores of this model are not q·k·scaling, there are no rows
+    score_queries: Tensor  # what is scored: `queries`, unless they were asked for before rotation
+    score_keys: Tensor
+    mask: Tensor | None = None  # additive (B | 1, heads | 1, Tq | 1, Tk), as the model gave it
+    bias: Tensor | None = None
+    softcap: float | None = None
+    values: Tensor | None = None
+    windowed: bool = False
+    start: int = 0
+    query_chunk: int = QUERY_CHUNK
+    _done: set[int] = field(default_factory=set)
+
+    @property
+    def group(self) -> int:
+        """How many query heads read one key head."""
+        return self.queries.shape[1] // self.keys.shape[1]
+
+    @property
+    def position_bias(self) -> Tensor | None:
+        """What is added to the content scores besides the mask, broadcastable to (B, heads, Tq, Tk)."""
+        if self.bias is not None or self.mask is None:
+            return self.bias
+        finite = torch.where(self.mask > UNSEEN, self.mask, 0.0)
+        return finite if bool(finite.any()) else None
+
+    @cached_property
+    def _tiles(self) -> list[tuple[slice, slice]]:
+        batch, heads, queries, _ = self.score_queries.shape
+        rows = min(self.query_chunk, queries)
+        sequences = max(1, _TILE // (heads * rows * self.score_keys.shape[2]))
+        return [
+            (slice(b, b + sequences), slice(q, q + rows))
+            for b in range(0, batch, sequences)
+            for q in range(0, queries, rows)
+        ]
+
+    @cached_property
+    def _context(self) -> Tensor:
+        assert self.values is not None
+        batch, heads, queries, _ = self.score_queries.shape
+        return self.values.new_empty(batch, queries, heads, self.values.shape[-1])
+
+    def chunks(self) -> Iterator[RowChunk]:
+        """Scores and probabilities, tile by tile. Use a chunk before asking for the next."""
+        for tile in range(len(self._tiles)):
+            yield self._attend(tile)
+
+    def context(self) -> Tensor:
+        """The output of the layer, (B, Tq, heads, d_value): tiles that nobody asked for are computed now."""
+        for tile in range(len(self._tiles)):
+            if tile not in self._done:
+                self._attend(tile)
+        return self._context
+
+    def _attend(self, tile: int) -> RowChunk:
+        if self.scaling is None:
+            raise ModelError("the scores of this model cannot be rebuilt", do="read its queries and keys only")
+        batch, rows = self._tiles[tile]
+        content = grouped(self.score_queries[batch, :, rows] * self.scaling, self.score_keys[batch].transpose(-1, -2))
+        content = content.float() if content.dtype in (torch.float16, torch.bfloat16) else content
+        logits = content if self.softcap is None else self.softcap * torch.tanh(content / self.softcap)
+        for term in (self.bias, self.mask):
+            logits = logits if term is None else logits + _part(term, batch, rows)
+        logits = logits - logits.amax(-1, keepdim=True)
+        weights = logits.exp()
+        partition = weights.sum(-1)
+        probabilities = weights.div_(partition.unsqueeze(-1))
+        if self.values is not None and tile not in self._done:
+            output = grouped(probabilities.to(self.values.dtype), self.values[batch])
+            self._context[batch, rows] = output.transpose(1, 2)
+            self._done.add(tile)
+        visible = None if self.visible is None else _part(self.visible.unsqueeze(1), batch, rows)
+        return RowChunk(batch, rows, content, logits, partition, probabilities, visible)
+
+
+def grouped(left: Tensor, right: Tensor) -> Tensor:
+    """left (b, heads, q, m) @ right (b, key heads, m, n), heads reading key heads in groups; nothing is repeated."""
+    if left.shape[1] == right.shape[1]:
+        return left @ right
+    folded = left.unflatten(1, (right.shape[1], -1))  # (b, key heads, group, q, m)
+    return (folded.flatten(2, 3) @ right).unflatten(2, folded.shape[2:4]).flatten(1, 2)
+
+
+def _part(term: Tensor, batch: slice, rows: slice) -> Tensor:
+    """The tile of a (B | 1, heads | 1, Tq | 1, Tk) tensor."""
+    term = term if term.shape[0] == 1 else term[batch]
+    return term if term.shape[2] == 1 else term[:, :, rows]
+
+
+# -- masks -------------------------------------------------------------------------------------------------------------
+
+
+def additive_mask(mask: Tensor | None, keys: int, dtype: torch.dtype) -> Tensor | None:
+    """The mask as finite numbers to add, for as many keys as there are."""
+    if mask is None:
+        return None
+    least = torch.finfo(dtype).min
+    mask = mask[..., :keys]
+    if mask.dtype == torch.bool:
+        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, least)
+    return mask.clamp(min=least)
+
+
+def visibility(mask: Tensor | None) -> Tensor | None:
+    """Which keys each row sees, (B | 1, Tq | 1, Tk): one row if all see the same, None if all see everything."""
+    if mask is None:
+        return None
+    visible = mask.amax(1) > UNSEEN
+    if bool(visible.all()):
+        return None
+    return visible[:, :1] if bool((visible == visible[:, :1]).all()) else visible
