@@ -26,6 +26,10 @@ import transformers
 from torch import nn
 
 import zoo_processors
+from anisoscope.models import characterbert, manta, van
+from anisoscope.models.extra import register
+
+register()
 
 D, LAYERS, HEADS, WIDE = 32, 3, 4, 64
 SMALL = {"hidden_size": D, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "intermediate_size": WIDE}
@@ -33,13 +37,17 @@ SMALL = {"hidden_size": D, "num_hidden_layers": LAYERS, "num_attention_heads": H
 
 @dataclass(frozen=True)
 class Specimen:
-    """How one architecture is made: its config, the class that was published, its processor."""
+    """How one architecture is made: its config, the class that was published, its processor.
+
+    `size` is the side of its pictures; `pickled` says that its weights were published as pytorch_model.bin only.
+    """
 
     modality: str
     config: Callable[[], Any]
     published: str
     processor: Callable[[], Any]
     size: int | None = None
+    pickled: bool = False
 
 
 def _ids(tokenizer: Any) -> dict[str, Any]:
@@ -155,6 +163,23 @@ def _modernbert() -> Any:
     return transformers.ModernBertConfig(**SMALL, **_ids(tokenizer), **names, max_position_embeddings=128)
 
 
+def _character_bert() -> Any:
+    filters = {"cnn_filters": [[1, 8], [2, 8], [3, 16]], "character_embeddings_dim": 8}
+    return characterbert.CharacterBertConfig(**SMALL, **filters, max_position_embeddings=128, mlm_vocab_size=50)
+
+
+def _manta() -> Any:
+    sizes = {"d_model": D, "d_kv": D // HEADS, "d_ff": WIDE, "num_layers": LAYERS, "num_decoder_layers": 2}
+    lengths = {"max_length_inputs": 256, "max_length_encoder_decoder": 64}
+    frontier = {"byte_embedding_dim": 16, "frontier_predictor_num_attention_heads": 4}
+    return manta.MantaConfig(**sizes, **lengths, **frontier, num_heads=HEADS)
+
+
+def _van() -> Any:
+    return van.VanConfig(hidden_sizes=[8, 16, 24, 32], depths=[2, 2, 3, 2], mlp_ratios=[4, 4, 2, 2], num_labels=5)
+
+
+_UNPUBLISHED = {"encoder.t5_encoder.embed_tokens.weight"}  # MANTa: a table that the library makes and never reads
 _POSITIONS = {"max_position_embeddings": 128}
 _GATED = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 _CANINE = {"pad_token_id": 0, "bos_token_id": 0xE000, "eos_token_id": 0xE001, "num_hash_buckets": 2048}
@@ -260,13 +285,20 @@ _SPECIMENS: dict[str, Specimen] = {
         lambda: zoo_processors.images("MobileNetV2", 64),
         64,
     ),
+    "character_bert": Specimen(
+        "text", _character_bert, "CharacterBertForMaskedLM", zoo_processors.character_bert, pickled=True
+    ),
+    "manta": Specimen("text", _manta, "MantaForConditionalGeneration", zoo_processors.byt5, pickled=True),
+    "van": Specimen(
+        "vision", _van, "VanForImageClassification", lambda: zoo_processors.images("ConvNext", 64), 64, pickled=True
+    ),
     "clip": Specimen("composite", _clip, "CLIPModel", zoo_processors.clip, 32),
 }
 
 NAMES = tuple(_SPECIMENS)
-TEXT = tuple(name for name in NAMES if _SPECIMENS[name].modality == "text")
-SPEECH = tuple(name for name in NAMES if _SPECIMENS[name].modality == "speech")
-VISION = tuple(name for name in NAMES if _SPECIMENS[name].modality == "vision")
+TEXT, SPEECH, VISION = (
+    tuple(name for name in NAMES if _SPECIMENS[name].modality == kind) for kind in ("text", "speech", "vision")
+)
 
 
 def modality(name: str) -> str:
@@ -307,7 +339,13 @@ def save(name: str, folder: str | Path, seed: int = 0, *, with_processor: bool =
     """Write the checkpoint as its authors published it: weights of the headed class, config, processor files."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    module(name, seed, head=True).save_pretrained(folder)
+    made = module(name, seed, head=True)
+    if _SPECIMENS[name].pickled:
+        made.config.save_pretrained(folder)
+        weights = {key: weight for key, weight in made.state_dict().items() if key not in _UNPUBLISHED}
+        torch.save(weights, folder / "pytorch_model.bin")
+    else:
+        made.save_pretrained(folder)
     if with_processor:
         _save_processor(processor(name), folder)
     return folder
@@ -322,12 +360,19 @@ def _save_processor(made: Any, folder: Path) -> None:
 
 def _with_head(name: str, body: Any) -> Any:
     """The published class around a copy of the body. T5's headed class has no inner model: it shares the names."""
-    headed = getattr(transformers, _SPECIMENS[name].published)(copy.deepcopy(body.config))
+    headed = _published(name)(copy.deepcopy(body.config))
     _spread(headed)
     inner = getattr(headed, headed.base_model_prefix, headed)
     inner.load_state_dict(body.state_dict(), strict=False)
     headed.tie_weights()
     return headed
+
+
+def _published(name: str) -> Any:
+    """The class that the checkpoint was saved from, of the library or of this package."""
+    wanted = _SPECIMENS[name].published
+    place = next(place for place in (characterbert, manta, van, transformers) if hasattr(place, wanted))
+    return getattr(place, wanted)
 
 
 @torch.no_grad()
@@ -337,8 +382,8 @@ def _spread(model: nn.Module) -> None:
         if weight.dim() < 2:
             weight.add_(0.1 * torch.randn_like(weight))
         elif not path.endswith("original0"):  # the length of a weight-normalised kernel must stay positive
-            fan_in = max(weight[0].numel(), 1)
-            weight.copy_(torch.randn_like(weight) * fan_in**-0.5)
+            gain = 16 if path.endswith("byte_embeddings.weight") else 1  # MANTa pools by a maximum: little survives
+            weight.copy_(torch.randn_like(weight) * gain * max(weight[0].numel(), 1) ** -0.5)
     norms = [part for part in model.modules() if isinstance(part, nn.BatchNorm2d)]
     if norms:
         _settle(model, norms)

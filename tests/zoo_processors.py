@@ -15,6 +15,8 @@ from typing import Any
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+from anisoscope.models.characterbert import CharacterBertTokenizer
+
 PASSAGE = """The representations of a transformer drift together as it trains. A cloud of vectors that leaves the
 origin looks narrow from there, although nothing about it has become narrow. Queries and keys drift as well; their
 scores grow, and with them the sharpness of attention. We look at words, at characters, at bytes, at sounds and at
@@ -169,3 +171,7 @@ def clip() -> Any:
 
 def t5() -> Any:
     return transformers.T5Tokenizer(vocab=_sentencepieces())
+
+
+def character_bert() -> Any:
+    return CharacterBertTokenizer()

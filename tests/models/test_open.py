@@ -1,0 +1,391 @@
+"""Opening a model: every architecture of the zoo from its published layout, and every way to be refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import zoo
+from anisoscope.errors import MissingExtra, ModelError, UsageError
+from anisoscope.models.open import open_model, weights_hash
+
+BODIES = [name for name in zoo.NAMES if zoo.modality(name) != "composite"]
+LIMITS = {"roberta": 128, "mpnet": 126, "t5": None, "byt5": None, "mamba": None, "canine": 2048, "falcon": 2048}
+LIMITS |= {"character_bert": 128, "manta": 256}
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return zoo.save("bert", tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture
+def copy(bert: Path, tmp_path: Path) -> Path:
+    """A BERT checkpoint to be damaged."""
+    return Path(shutil.copytree(bert, tmp_path / "copy"))
+
+
+def edit_config(folder: Path, **changes: Any) -> None:
+    file = folder / "config.json"
+    written = json.loads(file.read_text()) | changes
+    file.write_text(json.dumps({key: value for key, value in written.items() if value is not None}))
+
+
+def as_pickle(folder: Path, **extra: Any) -> Path:
+    """Replace the safetensors of a checkpoint by a pickle."""
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(weights | extra, folder / "pytorch_model.bin")
+    return folder
+
+
+# --- what opens -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_every_architecture_opens_from_its_published_layout(name: str, tmp_path: Path) -> None:
+    opened = open_model(zoo.save(name, tmp_path))
+    expected = zoo.module(name).state_dict()
+    weights = opened.module.state_dict()
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(weights[key], expected[key]) for key in weights if "pooler.dense" not in key)
+    assert opened.modality == zoo.modality(name)
+    assert not opened.module.training
+    assert not any(weight.requires_grad for weight in opened.module.parameters())
+    assert opened.family == zoo.config(name).model_type
+    if opened.modality == "text":
+        assert opened.limit == LIMITS.get(name, 128)
+        assert opened.processor("Two of them are similar.")["input_ids"]
+        assert opened.processor.pad_token is not None
+
+
+@pytest.mark.parametrize(
+    "name", ["bert", "roberta", "gpt2", "llama", "t5", "whisper", "mamba", "character_bert", "manta"]
+)
+def test_head_opens_the_published_class_with_its_head(name: str, tmp_path: Path) -> None:
+    opened = open_model(zoo.save(name, tmp_path), head=True)
+    expected = zoo.module(name, head=True)
+    assert type(opened.module) is type(expected)
+    assert weights_hash(opened.module) == weights_hash(expected)
+
+
+def test_a_head_that_the_checkpoint_lacks_is_refused(tmp_path: Path) -> None:
+    zoo.module("bert").save_pretrained(tmp_path)
+    zoo.processor("bert").save_pretrained(tmp_path)
+    assert open_model(tmp_path).family == "bert"
+    with pytest.raises(ModelError, match="would be random"):
+        open_model(tmp_path, head=True)
+
+
+def test_a_kind_without_a_head_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no language-model head"):
+        open_model(zoo.save("resnet", tmp_path), head=True)
+
+
+def test_one_checkpoint_is_always_one_model(bert: Path) -> None:
+    """The pooler is not in the checkpoint; it must not make two openings differ, nor touch the caller's randomness."""
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    first = open_model(bert)
+    assert torch.equal(torch.rand(3), expected)
+    assert weights_hash(first.module) == weights_hash(open_model(bert).module)
+
+
+@pytest.mark.parametrize("tower", ["text", "vision"])
+def test_a_composite_model_opens_by_tower(tower: str, tmp_path: Path) -> None:
+    opened = open_model(zoo.save("clip", tmp_path / "clip"), tower=tower)
+    expected = getattr(zoo.module("clip"), f"{tower}_model").state_dict()
+    assert opened.modality == tower
+    assert opened.name == f"clip:{tower}"
+    assert all(torch.equal(weight, expected[key]) for key, weight in opened.module.state_dict().items())
+    live = open_model(zoo.module("clip"), processor=opened.processor, tower=tower)
+    assert type(live.module) is type(opened.module)
+
+
+def test_a_composite_model_without_a_tower_is_refused(tmp_path: Path) -> None:
+    folder = zoo.save("clip", tmp_path)
+    with pytest.raises(UsageError, match=r"tower='text' \| tower='vision'"):
+        open_model(folder)
+    with pytest.raises(UsageError, match="one tower"):
+        open_model(zoo.save("gpt2", tmp_path / "gpt2"), tower="text")
+
+
+def test_whisper_comes_with_both_parts_of_its_processor(tmp_path: Path) -> None:
+    opened = open_model(zoo.save("whisper", tmp_path))
+    assert opened.modality == "speech"
+    assert opened.processor.tokenizer("hello")["input_ids"]
+    assert opened.processor.feature_extractor.sampling_rate == 16_000
+
+
+def test_pickled_weights_and_old_names_of_norms_open(copy: Path) -> None:
+    """Checkpoints of 2019: one pickle, LayerNorm.gamma and .beta."""
+    weights = load_file(copy / "model.safetensors")
+    renamed = {
+        key.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): weight
+        for key, weight in weights.items()
+    }
+    (copy / "model.safetensors").unlink()
+    torch.save(renamed, copy / "pytorch_model.bin")
+    expected = zoo.module("bert").state_dict()
+    opened = open_model(copy).module.state_dict()
+    assert all(torch.equal(opened[key], expected[key]) for key in expected if "pooler" not in key)
+
+
+def test_precision_is_float32_whatever_the_file_has(bert: Path, tmp_path: Path) -> None:
+    shutil.copytree(bert, tmp_path, dirs_exist_ok=True)
+    halves = {key: weight.bfloat16() for key, weight in load_file(bert / "model.safetensors").items()}
+    save_file(halves, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    edit_config(tmp_path, dtype="bfloat16")
+    assert {weight.dtype for weight in open_model(tmp_path).module.parameters()} == {torch.float32}
+    assert {weight.dtype for weight in open_model(tmp_path, dtype="bfloat16").module.parameters()} == {torch.bfloat16}
+
+
+def test_nothing_is_printed(bert: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    open_model(bert)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_live_module_opens_with_its_processor() -> None:
+    module, tokenizer = zoo.module("roberta").train(), zoo.processor("roberta")
+    opened = open_model(module, processor=tokenizer)
+    assert opened.module is module
+    assert not module.training
+    assert (opened.modality, opened.family, opened.limit) == ("text", "roberta", 128)
+    with pytest.raises(UsageError, match="needs its processor"):
+        open_model(module)
+
+
+def test_a_module_of_unknown_kind_needs_its_modality() -> None:
+    module = torch.nn.Linear(3, 3)
+    with pytest.raises(UsageError, match="cannot tell what Linear reads"):
+        open_model(module, processor=object())
+    assert open_model(module, processor=object(), modality="vision").modality == "vision"
+    with pytest.raises(UsageError, match=r"text \| speech \| vision"):
+        open_model(module, processor=object(), modality="smell")
+
+
+# --- where it is looked for -----------------------------------------------------------------------------------------
+
+
+def test_the_mirror_is_looked_in_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    final = zoo.save("gpt2", tmp_path / "mirror" / "owner" / "name", seed=1)
+    early = zoo.save("gpt2", tmp_path / "mirror" / "owner" / "name@step1000", seed=2)
+    zoo.save("gpt2", tmp_path / "owner" / "name", seed=3)
+    monkeypatch.chdir(tmp_path)
+    opened = open_model("owner/name", models_dir="mirror")
+    assert (opened.name, opened.revision) == ("owner/name", None)
+    assert weights_hash(opened.module) == weights_hash(open_model(final).module)
+    monkeypatch.setenv("ANISOSCOPE_MODELS", str(tmp_path / "mirror"))
+    opened = open_model("owner/name", revision="step1000")
+    assert (opened.name, opened.revision) == ("owner/name", "step1000")
+    assert weights_hash(opened.module) == weights_hash(open_model(early).module)
+
+
+def test_a_folder_has_no_revisions(bert: Path) -> None:
+    with pytest.raises(UsageError, match="no revisions"):
+        open_model(bert, revision="step1000")
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [("/nowhere/at/all", "no such folder"), ("a/b/c", "no such model"), ("x.gguf", "no such folder"), ("", "no name")],
+)
+def test_a_place_that_is_not_there(where: str, message: str) -> None:
+    with pytest.raises((ModelError, UsageError), match=message):
+        open_model(where)
+
+
+def test_a_folder_without_a_model(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("nothing here")
+    with pytest.raises(ModelError, match=r"no model in this folder(.|\n)*notes\.md"):
+        open_model(tmp_path)
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+def test_a_config_without_weights(copy: Path) -> None:
+    (copy / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="no weights"):
+        open_model(copy)
+    (copy / "tf_model.h5").write_bytes(b"x")
+    with pytest.raises(ModelError, match="not PyTorch's"):
+        open_model(copy)
+
+
+def test_a_checkpoint_without_tokenizer_files(copy: Path) -> None:
+    for file in copy.glob("token*"):
+        file.unlink()
+    with pytest.raises(ModelError, match="tokenizer does not fit"):
+        open_model(copy)
+    assert open_model(copy, processor=zoo.processor("bert")).limit == 128
+
+
+@pytest.mark.parametrize(("name", "kind"), [("vit", "image processor"), ("wav2vec2", "feature extractor")])
+def test_a_checkpoint_without_preprocessor(name: str, kind: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=f"no usable {kind}"):
+        open_model(zoo.save(name, tmp_path, with_processor=False))
+
+
+@pytest.mark.parametrize("keep", [0, 5, 4000, -1])
+@pytest.mark.parametrize("form", ["safetensors", "pickle"])
+def test_truncated_weights(copy: Path, keep: int, form: str) -> None:
+    file = copy / "model.safetensors" if form == "safetensors" else as_pickle(copy) / "pytorch_model.bin"
+    os.truncate(file, keep if keep >= 0 else file.stat().st_size - 1)
+    with pytest.raises(ModelError, match=r"damaged or incomplete(.|\n)*download it again"):
+        open_model(copy)
+
+
+def test_a_pointer_in_the_place_of_the_weights(copy: Path) -> None:
+    (copy / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    with pytest.raises(ModelError, match="Git LFS pointer"):
+        open_model(copy)
+
+
+class Malice:
+    """A pickle that makes a file when it is read."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.trace),)
+
+
+def test_a_malicious_pickle_is_not_run(copy: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "ran"
+    as_pickle(copy, extra=Malice(trace))
+    with pytest.raises(ModelError, match="more than tensors"):
+        open_model(copy)
+    assert not trace.exists()
+    (copy / "pytorch_model.bin").write_bytes(pickle.dumps(Malice(trace)))
+    with pytest.raises(ModelError, match=r"more than tensors|damaged"):
+        open_model(copy)
+    assert not trace.exists()
+    pickle.loads(pickle.dumps(Malice(trace)))
+    assert trace.exists()  # so the pickle does what the test fears
+
+
+def test_missing_weights_are_not_made_up(copy: Path) -> None:
+    weights = load_file(copy / "model.safetensors")
+    del weights["bert.encoder.layer.1.attention.self.query.weight"]
+    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"would be random(.|\n)*layer\.1\.attention\.self\.query\.weight"):
+        open_model(copy)
+
+
+def test_a_config_that_counts_fewer_blocks_is_refused(copy: Path) -> None:
+    edit_config(copy, num_hidden_layers=2)
+    with pytest.raises(ModelError, match="blocks that its config does not count"):
+        open_model(copy)
+
+
+def test_a_config_with_other_shapes_is_refused(copy: Path) -> None:
+    edit_config(copy, intermediate_size=65)
+    with pytest.raises(ModelError, match="shapes"):
+        open_model(copy)
+
+
+def test_values_that_are_not_finite_are_noted(copy: Path) -> None:
+    weights = load_file(copy / "model.safetensors")
+    weights["bert.encoder.layer.0.output.dense.bias"][3] = float("nan")
+    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
+    assert "not finite" in " ".join(open_model(copy).notes)
+
+
+def test_remote_code_needs_leave(copy: Path, tmp_path: Path) -> None:
+    """The code of the repository runs only when it was allowed to."""
+    trace = tmp_path / "imported"
+    (copy / "own.py").write_text(
+        f"import pathlib\npathlib.Path({str(trace)!r}).touch()\n"
+        "from transformers import BertConfig, BertModel\n"
+        "class OwnConfig(BertConfig):\n    model_type = 'own'\n"
+        "class OwnModel(BertModel):\n    config_class = OwnConfig\n"
+    )
+    edit_config(copy, model_type="own", auto_map={"AutoConfig": "own.OwnConfig", "AutoModel": "own.OwnModel"})
+    with pytest.raises(ModelError, match=r"code of its own repository(.|\n)*trust-remote-code"):
+        open_model(copy)
+    assert not trace.exists()
+    opened = open_model(copy, trust_remote_code=True)
+    assert trace.exists()
+    assert (opened.family, opened.modality) == ("own", "text")
+
+
+@pytest.mark.parametrize("kind", ["no_such_architecture", None])
+def test_an_unknown_architecture(copy: Path, kind: str | None) -> None:
+    edit_config(copy, model_type=kind)
+    with pytest.raises(ModelError, match="architecture"):
+        open_model(copy)
+
+
+def test_a_config_that_is_not_json(copy: Path) -> None:
+    (copy / "config.json").write_text("{")
+    with pytest.raises(ModelError, match="not JSON"):
+        open_model(copy)
+
+
+@pytest.mark.parametrize("options", [{"dtype": "float31"}, {"device": "abacus"}, {"modality": "smell"}])
+def test_options_that_do_not_exist(bert: Path, options: dict[str, str]) -> None:
+    with pytest.raises(UsageError):
+        open_model(bert, **options)
+
+
+# --- GGUF -----------------------------------------------------------------------------------------------------------
+
+
+def test_gguf_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGUF")
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "gguf" else found(name))
+    with pytest.raises(MissingExtra, match=r"'gguf'(.|\n)*anisoscope\[gguf\]"):
+        open_model(file)
+
+
+def test_a_damaged_gguf(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    pytest.importorskip("accelerate")
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGUF" + bytes(40))
+    with pytest.raises(ModelError):
+        open_model(file)
+
+
+# --- equal checkpoints ----------------------------------------------------------------------------------------------
+
+
+def test_hash_tells_checkpoints_apart_and_ignores_order() -> None:
+    module = zoo.module("bert")
+    reference = weights_hash(module)
+    assert weights_hash(zoo.module("bert")) == reference
+    assert weights_hash(zoo.module("bert", seed=1)) != reference
+    assert weights_hash(module.double()) != reference
+
+    class Pair(torch.nn.Module):
+        def __init__(self, names: str) -> None:
+            super().__init__()
+            for name in names:
+                self.register_parameter(name, torch.nn.Parameter(torch.full((2, 3), float(ord(name)))))
+
+    assert weights_hash(Pair("ab")) == weights_hash(Pair("ba"))
+    nudged = Pair("ab")
+    nudged.get_parameter("a").data[1, 2] += 1e-6 * 128
+    assert weights_hash(nudged) != weights_hash(Pair("ab"))
+
+
+def test_the_zoo_says_what_it_opened() -> None:
+    """The zoo's towers, bodies and heads are real classes of the library or of this package."""
+    for name in zoo.NAMES:
+        assert issubclass(type(zoo.config(name)), transformers.PretrainedConfig)
