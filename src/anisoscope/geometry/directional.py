@@ -5,10 +5,10 @@ Is a cloud isotropic at all? Two classical tests answer for its directions u = x
 - **Rayleigh**: is the mean direction zero? T = d·n·R̄². It sees drift and nothing else.
 - **Bingham**: is E[uuᵀ] = I/d? B = (d(d+2)/2)·n·(tr T̄² − 1/d), T̄ = Σuuᵀ/n. It sees axes, not drift's sign.
 
-Both are sums of functions of pair cosines, and on the sphere cosines of different pairs are uncorrelated, so under
-uniformity their mean and variance are known exactly at every n and d: mean ν and variance 2ν(n−1)/n, ν = d for T and
-(d−1)(d+2)/2 for B. P-values come from the Gamma law with these two moments: the χ²_ν of the textbooks as n grows, and
-valid for n < d too, in line with the high-dimensional theory.
+Both are sums over pairs of a function of the cosine, and on the sphere different pairs are uncorrelated, so under
+uniformity their first three moments are known exactly at every n and d: mean ν, variance 2ν(n−1)/n, …, with ν = d for T
+and (d−1)(d+2)/2 for B. P-values come from the shifted Gamma law with these moments (`null.pair_sum_law`): the χ²_ν of
+the textbooks as n grows, and right for n < d too.
 
 **Dependence.** Tokens of one sequence are not independent, so n is replaced by an effective sample size: n over the
 design effect of Kish (*Survey Sampling*, 1965), 1 + (Σn_seq²/n − 1)·ρ, ρ the correlation within sequences.
@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from anisoscope.errors import InputError
+from anisoscope.geometry.null import pair_sum_law
 from anisoscope.geometry.rows import unit_rows
 
 
@@ -65,7 +66,7 @@ def effective_sample_size(n: int, energy: float, pairs: float, *, inter: float =
 
 
 def rayleigh_test(sum_unit: ArrayLike, n: int, *, n_effective: float | None = None) -> DirectionTest | None:
-    """Test of zero mean direction: T = d·n_eff·‖Σu/n‖², from the sum of unit vectors alone. Missing if n_eff ≤ 1.
+    """Test of zero mean direction: T = d·n_eff·‖Σu/n‖², from the sum of unit vectors alone. Missing if n_eff < 2.
 
     Under uniformity T has mean d. Blind to a cloud that is symmetric about the origin, whatever its shape. Cost O(d).
 
@@ -74,7 +75,7 @@ def rayleigh_test(sum_unit: ArrayLike, n: int, *, n_effective: float | None = No
     """
     total = np.asarray(sum_unit, dtype=np.float64)
     size = float(n if n_effective is None else n_effective)
-    if size <= 1:
+    if size < 2:
         return None
     d = len(total)
     statistic = d * size * float(total @ total) / n**2
@@ -82,7 +83,7 @@ def rayleigh_test(sum_unit: ArrayLike, n: int, *, n_effective: float | None = No
 
 
 def bingham_test(u: ArrayLike, *, sequences: ArrayLike | None = None) -> DirectionTest | None:
-    """Test of E[uuᵀ] = I/d on a sample of vectors (m, d), normalised here. Missing if m_eff ≤ 1 or d = 1.
+    """Test of E[uuᵀ] = I/d on a sample of vectors (m, d), normalised here. Missing if m_eff < 2 or d = 1.
 
     `sequences` (m,) holds the key of each row's sequence. The effective sample size is then that of the second moment:
     m²(1 − 1/d) / Σ_seq Σ_{i,j in seq} (cos²_ij − 1/d), which is m when rows are independent. Under uniformity B has
@@ -96,10 +97,12 @@ def bingham_test(u: ArrayLike, *, sequences: ArrayLike | None = None) -> Directi
     second = units.T @ units if d <= m else units @ units.T
     excess = float(np.square(second).sum()) / m**2 - 1 / d  # tr T̄² − 1/d
     size = float(m) if sequences is None else _axial_sample_size(units, np.asarray(sequences))
-    if size <= 1:
+    if size < 2:
         return None
     statistic, degrees = d * (d + 2) / 2 * size * excess, (d - 1) * (d + 2) / 2
-    return DirectionTest(statistic, degrees, _upper_tail(statistic, degrees, size), size)
+    sixth, fourth = 15 / (d * (d + 2) * (d + 4)), 3 / (d * (d + 2))  # E cos⁶ and E cos⁴
+    third = (sixth - 3 * fourth / d + 2 / d**3) / (1 - 1 / d) ** 3
+    return DirectionTest(statistic, degrees, _upper_tail(statistic, degrees, size, third=third), size)
 
 
 def vmf_kappa(resultant: float, d: int) -> float | None:
@@ -160,9 +163,9 @@ def _axial_sample_size(units: np.ndarray, sequences: np.ndarray) -> float:
     return min(m * m * (1 - 1 / d) / energy, float(m)) if energy > 0 else float(m)
 
 
-def _upper_tail(statistic: float, degrees: float, n: float) -> float:
-    """P(X ≥ statistic) of the Gamma law with mean `degrees` and variance 2·degrees·(n−1)/n."""
+def _upper_tail(statistic: float, degrees: float, n: float, *, third: float = 0.0) -> float:
+    """Chance of a larger statistic under uniformity; statistic/degrees − 1 has the law of `pair_sum_law`."""
     from scipy.special import gammaincc
 
-    scale = 2 * (n - 1) / n
-    return float(gammaincc(degrees / scale, max(statistic, 0.0) / scale))
+    shape, scale = pair_sum_law(n, degrees, third=third)
+    return float(gammaincc(shape, max(shape + (statistic / degrees - 1) / scale, 0.0)))

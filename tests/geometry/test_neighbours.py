@@ -1,0 +1,163 @@
+"""Nearest neighbours against brute force; intrinsic dimension and hubness on clouds whose answer is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
+from scipy.stats import skew
+
+from anisoscope.errors import InputError, UsageError
+from anisoscope.geometry.neighbours import (
+    duplicates,
+    hubness,
+    mle_dimension,
+    mle_point_terms,
+    nearest,
+    twonn,
+    twonn_from_terms,
+    twonn_point_terms,
+)
+
+
+def brute_force(x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    distances = cdist(x, x)
+    np.fill_diagonal(distances, np.inf)
+    order = np.argsort(distances, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(distances, order, axis=1), order
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 1000), m=st.integers(3, 80), d=st.integers(1, 12), data=st.data())
+def test_neighbours_equal_brute_force(seed: int, m: int, d: int, data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, m - 1))
+    x = np.random.default_rng(seed).standard_normal((m, d))
+    distances, indices = nearest(x, k)
+    expected, order = brute_force(x, k)
+    np.testing.assert_allclose(distances, expected, rtol=1e-12)
+    np.testing.assert_array_equal(indices, order)
+
+
+def test_blocks_of_rows_do_not_show() -> None:
+    x = np.random.default_rng(0).standard_normal((2300, 3))  # two blocks
+    distances, indices = nearest(x, 4)
+    expected, order = brute_force(x, 4)
+    np.testing.assert_allclose(distances, expected, rtol=1e-12)
+    np.testing.assert_array_equal(indices, order)
+
+
+def test_drift_and_outlier_dimensions_cost_no_digits() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 8)).astype(np.float32).astype(np.float64)
+    far = x + 2.0**14  # exact in float64, and hopeless for ‖x‖² − 2x·y + ‖y‖² without centring
+    far[:, 3] += 3000 * rng.integers(0, 2, size=300)
+    distances, indices = nearest(far, 5)
+    expected, order = brute_force(far, 5)
+    np.testing.assert_allclose(distances, expected, rtol=1e-12)
+    np.testing.assert_array_equal(indices, order)
+
+
+def test_near_duplicates_keep_their_distance() -> None:
+    x = np.random.default_rng(0).standard_normal((100, 6)) * 10
+    x = np.concatenate([x, x + 1e-9])
+    distances, indices = nearest(x, 1)
+    np.testing.assert_allclose(distances[:, 0], 1e-9 * np.sqrt(6), rtol=1e-4)
+    np.testing.assert_array_equal(indices[:100, 0], np.arange(100) + 100)
+
+
+@pytest.mark.parametrize("k", [0, 5])
+def test_more_neighbours_than_there_are_is_refused(k: int) -> None:
+    with pytest.raises(UsageError):
+        nearest(np.eye(5), k)
+
+
+def test_what_is_not_a_cloud_is_refused() -> None:
+    with pytest.raises(InputError, match="rows of a matrix"):
+        nearest(np.ones(5), 1)
+    with pytest.raises(InputError, match="1 of 3 rows"):
+        nearest(np.array([[1.0], [np.nan], [2.0]]), 1)
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 5])
+def test_dimension_of_a_flat_cloud_in_a_larger_space(dimension: int) -> None:
+    rng = np.random.default_rng(0)
+    flat = rng.uniform(size=(3000, dimension)) @ np.linalg.qr(rng.standard_normal((20, dimension)))[0].T
+    distances, _ = nearest(flat, 20)
+    assert twonn(distances) == pytest.approx(dimension, rel=0.08)
+    assert mle_dimension(distances, 20) == pytest.approx(dimension, rel=0.12)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 1000), scale=st.floats(1e-3, 1e3))
+def test_rotation_scale_and_order_do_not_matter(seed: int, scale: float) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((60, 4))
+    rotation = np.linalg.qr(rng.standard_normal((4, 4)))[0]
+    y = scale * rng.permutation(x) @ rotation + 3.0
+    (before, first), (after, second) = nearest(x, 10), nearest(y, 10)
+    assert twonn(after) == pytest.approx(twonn(before), rel=1e-6)
+    assert mle_dimension(after, 10) == pytest.approx(mle_dimension(before, 10), rel=1e-6)
+    assert hubness(second, 60) == pytest.approx(hubness(first, 60), rel=1e-9)
+
+
+def test_duplicated_points_are_counted_and_left_out() -> None:
+    x = np.random.default_rng(0).standard_normal((200, 3))
+    doubled = np.concatenate([x, x[:7]])
+    distances, _ = nearest(doubled, 10)
+    assert duplicates(distances) == 14
+    clean = distances[distances[:, 0] > 0]
+    assert twonn(distances) == twonn(clean)
+    assert mle_dimension(distances, 10) == mle_dimension(clean, 10)
+    assert np.isnan(twonn_point_terms(distances)).sum() == 14
+    assert np.isnan(mle_point_terms(distances, 10)).sum() == 14
+
+
+def test_only_duplicates_have_no_dimension() -> None:
+    distances, _ = nearest(np.repeat(np.eye(3), 4, axis=0), 3)
+    assert twonn(distances) is None
+    assert mle_dimension(distances, 3) is None
+
+
+def test_tied_neighbours_have_no_dimension() -> None:
+    tied = np.ones((50, 5))
+    assert twonn(tied) is None
+    assert mle_dimension(tied, 5) is None
+
+
+def test_point_terms_let_a_bootstrap_keep_the_neighbours() -> None:
+    distances, _ = nearest(np.random.default_rng(0).uniform(size=(1500, 3)), 2)
+    terms = twonn_point_terms(distances)
+    np.testing.assert_allclose(terms, np.log(distances[:, 1] / distances[:, 0]), rtol=1e-9)
+    assert twonn_from_terms(terms) == twonn(distances)
+    rng = np.random.default_rng(1)
+    resampled = [twonn_from_terms(rng.choice(terms, size=1500)) for _ in range(200)]
+    assert np.mean(np.array(resampled, dtype=float)) == pytest.approx(twonn(distances), rel=0.02)
+    assert 0.02 < np.std(np.array(resampled, dtype=float)) < 0.3
+
+
+def test_hubness_is_the_skewness_of_occurrences() -> None:
+    _, indices = nearest(np.random.default_rng(0).standard_normal((400, 50)), 12)
+    counts = np.bincount(indices[:, :10].ravel(), minlength=400)
+    assert hubness(indices, 400) == pytest.approx(skew(counts), rel=1e-12)
+
+
+def test_hubs_appear_with_dimension_and_not_on_a_ring() -> None:
+    rng = np.random.default_rng(0)
+    low, high = (hubness(nearest(rng.standard_normal((500, d)), 10)[1], 500) for d in (2, 200))
+    assert low is not None
+    assert high is not None
+    assert high > low + 1.5
+    angle = 2 * np.pi * np.arange(40) / 40
+    ring = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    counts = hubness(nearest(ring, 2)[1], 40, k=2)
+    assert counts is None or abs(counts) < 2
+
+
+def test_asking_for_columns_that_are_not_there_is_refused() -> None:
+    distances, indices = nearest(np.random.default_rng(0).standard_normal((30, 2)), 5)
+    with pytest.raises(UsageError):
+        mle_dimension(distances, 6)
+    with pytest.raises(UsageError):
+        hubness(indices, 30, k=6)
