@@ -307,7 +307,7 @@ class Moments:
         none = torch.zeros(0, 2, self.d, dtype=torch.float64)
         counts = [[*map(int, piece.counts), piece.arrived] for piece in pieces]
         return {
-            **{name: tensor.cpu().clone() for name, tensor in self._sums.items()},
+            **{name: tensor.cpu().clone() for name, tensor in self._sums.items() if not self._nothing(name)},
             **{f"reservoir.{name}": tensor for name, tensor in self.reservoir.state().items()},
             "open.keys": _int64(self._open.keys()),
             "open.sums": torch.stack([piece.sums.cpu() for piece in pieces]) if pieces else none,
@@ -316,12 +316,16 @@ class Moments:
             "meta": torch.tensor([self.d, self.groups, int(self.spectrum), self.seed, self._rows]),
         }
 
+    def _nothing(self, name: str) -> bool:
+        """A second moment of no vectors need not be stored."""
+        return name.endswith(".second") and not int(self._sums[name.replace(".second", ".n")].sum())
+
     @classmethod
     def from_state(cls, state: Mapping[str, torch.Tensor], *, device: torch.device | str = "cpu") -> Moments:
         """The inverse of `state`."""
         d, groups, spectrum, seed, rows = (int(value) for value in state["meta"])
         moments = cls(d, spectrum=bool(spectrum), groups=groups, seed=seed, device=device)
-        for name in moments._sums:
+        for name in moments._sums.keys() & state.keys():
             moments._sums[name] = state[name].to(device).clone()
         sample = {name.removeprefix("reservoir."): t for name, t in state.items() if name.startswith("reservoir.")}
         moments.reservoir = Reservoir.from_state(sample)

@@ -134,6 +134,7 @@ def write_run(
         }
         with atomic(folder / "manifest.json") as path:
             path.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        shutil.rmtree(folder / "partial", ignore_errors=True)
     except OSError as error:
         raise StoreError(
             "the run could not be written", where=folder, got=error, do="free some space or choose another --out"

@@ -1,0 +1,52 @@
+"""The picture of a calibration: the floor before and after each correction, with the isotropic law and thresholds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anisoscope.report.figures.style import INK, NULL, WIDE, colour, style
+from anisoscope.runs.store import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_TITLES = {
+    "raw": "as it is",
+    "centred": "centred",
+    "without_top": "centred, top components removed",
+    "whitened": "whitened",
+}
+
+
+def figure_calibration(run: Run) -> Figure:
+    """Four panels: density of unrelated-pair cosines, isotropic density, threshold at the smallest rate."""
+    import matplotlib.pyplot as plt
+
+    arrays = run.arrays()
+    middle = (arrays["edges"][1:] + arrays["edges"][:-1]) / 2
+    with style():
+        figure, panels = plt.subplots(1, 4, figsize=(WIDE, 1.9), sharex=True, layout="constrained")
+        for index, (panel, (name, title)) in enumerate(zip(panels, _TITLES.items(), strict=True)):
+            density = arrays[f"histogram.{name}"]
+            panel.fill_between(middle, density, color=colour(index), alpha=0.35, linewidth=0)
+            panel.plot(middle, density, color=colour(index))
+            panel.plot(middle, arrays["null"], color=NULL, linestyle=":", linewidth=1)
+            thresholds = run.rows(site=name, metric="threshold")
+            strict = min(thresholds, key=lambda row: row.at or 1.0) if thresholds else None
+            if strict is not None and strict.value is not None:
+                panel.axvline(strict.value, color=INK, linewidth=0.8)
+                panel.annotate(
+                    f"{strict.value:.2f} at {strict.at:g}", (strict.value, 0.97), xycoords=("data", "axes fraction"),
+                    xytext=(-3 if strict.value > 0 else 3, 0), textcoords="offset points",
+                    ha="right" if strict.value > 0 else "left", va="top", fontsize=6.5,
+                )  # fmt: skip
+            panel.set(
+                title=title, xlabel="cosine", xlim=(-1, 1), ylim=(0, 1.25 * max(density.max(), np.finfo(float).tiny))
+            )
+            panel.set_yticks([])
+            panel.grid(visible=False)
+        panels[0].set_ylabel("density of unrelated pairs")
+        figure.supxlabel("dotted: isotropic pairs; line: threshold at the stated false-positive rate", fontsize=6.5)
+    return figure

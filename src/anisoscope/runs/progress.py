@@ -1,0 +1,99 @@
+"""Progress with the time left, on standard error only.
+
+On a terminal a bar appears once the work has taken two seconds; elsewhere a plain line is logged now and then, so that
+a job's log file stays readable. Standard output is never touched: it belongs to results.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, TextIO
+
+_PATIENCE = 2.0  # seconds before anything is shown
+_LOG_EVERY = 15.0
+
+
+class Progress(Protocol):
+    def advance(self, amount: float = 1.0) -> None: ...
+
+    def describe(self, what: str) -> None: ...
+
+
+@contextmanager
+def track(what: str, *, total: float | None = None, unit: str = "", stream: TextIO | None = None) -> Iterator[Progress]:
+    """Follow a piece of work: `with track("measuring", total=n, unit="vectors") as bar: bar.advance(k)`."""
+    where = stream or sys.stderr
+    follower = _Bar(what, total, unit) if where.isatty() else _Lines(what, total, unit, where)
+    try:
+        yield follower
+    finally:
+        follower.close()
+
+
+class _Lines:
+    """One line every fifteen seconds: `measuring: 40 % (8192 of 20480 vectors), 12 s gone, 18 s left`."""
+
+    def __init__(self, what: str, total: float | None, unit: str, stream: TextIO) -> None:
+        self.what, self.total, self.unit, self.stream = what, total, unit, stream
+        self.done, self.started = 0.0, time.monotonic()
+        self.spoke = self.started
+
+    def advance(self, amount: float = 1.0) -> None:
+        self.done += amount
+        now = time.monotonic()
+        if now - self.spoke >= _LOG_EVERY:
+            self.spoke = now
+            print(self._line(now - self.started), file=self.stream, flush=True)
+
+    def describe(self, what: str) -> None:
+        self.what = what
+
+    def _line(self, gone: float) -> str:
+        if not self.total:
+            return f"{self.what}: {self.done:.0f} {self.unit}, {gone:.0f} s gone"
+        share = min(self.done / self.total, 1.0)
+        left = f", {gone * (1 - share) / share:.0f} s left" if share > 0 else ""
+        return f"{self.what}: {share:.0%} ({self.done:.0f} of {self.total:.0f} {self.unit}), {gone:.0f} s gone{left}"
+
+    def close(self) -> None:
+        gone = time.monotonic() - self.started
+        if self.spoke > self.started:
+            print(f"{self.what}: {self.done:.0f} {self.unit} in {gone:.0f} s", file=self.stream, flush=True)
+
+
+class _Bar:
+    """A rich bar on standard error that appears after two seconds and leaves nothing behind."""
+
+    def __init__(self, what: str, total: float | None, unit: str) -> None:
+        self.what, self.total, self.unit = what, total, unit
+        self.done, self.started = 0.0, time.monotonic()
+        self.bar = self.task = None
+
+    def advance(self, amount: float = 1.0) -> None:
+        self.done += amount
+        if self.bar is None and time.monotonic() - self.started >= _PATIENCE:
+            self._show()
+        if self.bar is not None and self.task is not None:
+            self.bar.update(self.task, completed=self.done)
+
+    def describe(self, what: str) -> None:
+        self.what = what
+        if self.bar is not None and self.task is not None:
+            self.bar.update(self.task, description=what)
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(self.unit))
+        self.bar = RichProgress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+        self.bar.start()
+        self.task = self.bar.add_task(self.what, total=self.total, completed=int(self.done))
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.stop()
