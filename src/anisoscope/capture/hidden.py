@@ -70,8 +70,10 @@ class HiddenCapture:
     @property
     def protocol(self) -> dict[str, str]:
         """What counts, in words."""
-        words = {"specials": self.specials, "padding": "never counts", "first": "position 0 of each window"}
+        words = {"specials": self.specials, "first": "position 0 of each window"}
         kinds = {site.positions for site in self.sites}
+        if kinds - {"all", "map", "window"}:
+            words["padding"] = "never counts"
         if "map" in kinds:
             each = "one vector per position" if self.maps == "positions" else "one flattened vector per image"
             words |= {"maps": each, "first": "none: a map has no first position"}

@@ -58,19 +58,23 @@ class SpeechFeed:
         module: Any = model.module
         self.config, self.main_input = module.config, module.main_input_name
         self.rate: int = self.extractor.sampling_rate
-        self.own_window = _own_window(self.extractor)
+        shortest, self.own_window = _window_limits(self.extractor)
         self.window = self._window(seconds, model.name)
-        self.minimum = _receptive_field(self.config)
+        self.minimum = max(shortest, _receptive_field(self.config))
         self.masks = getattr(self.config, "feat_extract_norm", None) == "layer"
         self.decodes = "decoder_input_ids" in inspect.signature(module.forward).parameters
-        self.protocol = {
-            "windows": f"clips cut into windows of at most {self.window / self.rate:g} s at {self.rate} Hz"
-        }
+        self.protocol = self._protocol()
+
+    def _protocol(self) -> dict[str, str]:
+        words = {"windows": f"clips cut into windows of at most {self.window / self.rate:g} s at {self.rate} Hz"}
         if self.own_window is None and not self.masks:
-            self.protocol["batches"] = "only windows of equal length share a batch: padding would change the states"
+            words["batches"] = "only windows of equal length share a batch: padding would change the states"
+        if self.own_window is not None and not hasattr(self.extractor, "n_samples"):
+            words["padding"] = "a short window is filled up by the extractor, and what it adds counts"
         if self.decodes:
-            given = "the transcript where it is given, else " if transcripts else ""
-            self.protocol["decoder"] = f"{given}the start tokens"
+            given = "the transcript where it is given, else " if self.transcripts else ""
+            words["decoder"] = f"{given}the start tokens"
+        return words
 
     def expected(self) -> int | None:
         return None
@@ -153,19 +157,19 @@ class SpeechFeed:
         return len(self._start_tokens()) + len(self._text_ids(self.transcripts[key])) > limit
 
 
-def _own_window(extractor: Any) -> int | None:
-    """The samples of a window that the extractor always fills: Whisper's, or that of a spectrogram of fixed length."""
-    if hasattr(extractor, "n_samples"):
-        return extractor.n_samples
+def _window_limits(extractor: Any) -> tuple[int, int | None]:
+    """The fewest samples that the extractor takes, and how many make a window that it always fills, if it does so."""
+    if hasattr(extractor, "n_samples"):  # Whisper
+        return 1, extractor.n_samples
     frames = getattr(extractor, "max_length", None)
     if frames is None:
-        return None
-    shift, width = extractor.sampling_rate // 100, extractor.sampling_rate // 40  # Kaldi's 10 and 25 ms
-    return (frames - 1) * shift + width
+        return 1, None
+    shift, width = extractor.sampling_rate // 100, extractor.sampling_rate // 40  # a spectrogram's 10 and 25 ms
+    return width, (frames - 1) * shift + width
 
 
 def _receptive_field(config: Any) -> int:
-    """The samples that one frame needs (400 for wav2vec2's convolutions); 1 where the window is filled up anyway."""
+    """The samples that one frame needs: 400 for the convolutions of wav2vec2."""
     samples = 1
     kernels, strides = getattr(config, "conv_kernel", ()), getattr(config, "conv_stride", ())
     for kernel, stride in reversed(list(zip(kernels, strides, strict=True))):
