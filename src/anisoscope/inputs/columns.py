@@ -12,6 +12,7 @@ import io
 import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -79,28 +80,27 @@ class ArrowFile:
         with arrow_errors(path):
             reader = self._reader()
             self.schema: pa.Schema = reader.schema
-            self.rows = None if self._is_stream else self._count(reader)
+            # An older pyarrow cannot count without unpacking everything.
+            self.rows: int | None = reader.count_rows() if hasattr(reader, "count_rows") else None
 
-    def _reader(self, names: Sequence[str] | None = None) -> Any:
+    def _reader(self) -> Any:
         import pyarrow as pa
 
-        wanted = [] if names is None else sorted(self.schema.get_field_index(name) for name in names)
-        options = pa.ipc.IpcReadOptions(included_fields=wanted)
+        # Not IpcReadOptions(included_fields=…): with it Arrow copies the whole batch, however large, into memory.
         read = pa.ipc.open_stream if self._is_stream else pa.ipc.open_file
-        return read(pa.BufferReader(pa.py_buffer(self._map)), options=options)
-
-    def _count(self, reader: Any) -> int:
-        return sum(reader.get_batch(index).num_rows for index in range(reader.num_record_batches))
+        return read(pa.BufferReader(pa.py_buffer(self._map)))
 
     def batches(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """Batches of at most `rows` rows of the named columns."""
         with arrow_errors(self.path):
-            reader = self._reader(names)
+            reader = self._reader()
             whole = iter(reader) if self._is_stream else map(reader.get_batch, range(reader.num_record_batches))
             for batch in whole:
+                batch = batch.select(list(names))
                 for start in range(0, batch.num_rows, rows):
                     yield batch.slice(start, rows)
                     self._give_back()
+                del batch  # before the next one is unpacked
 
     def _give_back(self) -> None:
         """Drop the mapped pages; whoever still looks at them has them read from the file again."""
@@ -109,12 +109,14 @@ class ArrowFile:
 
 
 def csv_records(stream: IO[bytes], count: int) -> list[list[str]]:
-    """The first records of a CSV file, as text."""
+    """The first records of a CSV file, as text; empty lines between them do not count."""
     limit = csv.field_size_limit(CSV_PIECE)  # a cell may hold a vector of thousands of numbers
     try:
         rows = csv.reader(io.TextIOWrapper(stream, encoding="utf-8-sig", newline=""))
-        filled = (row for row in rows if row)
-        return [row for row, _ in zip(filled, range(count), strict=False)]
+        records = [next(rows, [])]
+        if not records[0]:
+            raise csv.Error("the first line is empty")
+        return records + list(islice(filter(None, rows), count - 1))
     finally:
         csv.field_size_limit(limit)
 

@@ -73,7 +73,8 @@ def _load(parts: list[str], split: str) -> Any:
     for path, config in attempts:
         try:
             return datasets.load_dataset(path, config, split=split)
-        except (OSError, ValueError) as problem:  # not found, not reachable, no such config or split
+        # Not reachable, no such config or split, or the library's own: not found, cannot be prepared.
+        except (OSError, ValueError, datasets.exceptions.DatasetsError) as problem:
             problems.append(f"{path}: {problem}")
     raise InputError(
         "cannot open the dataset", where="/".join(parts), got="; ".join(problems), do="check name and split"

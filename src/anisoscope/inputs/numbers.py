@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +48,6 @@ def _look_at(path: Path) -> tuple[list[str], bool, dict[str, str]]:
     """The names of the columns, whether the file spells them in a header, and the cells of the first row."""
     with arrow_errors(path), open(path, "rb") as stream:
         records = csv_records(stream, 2)
-    if not records:
-        raise InputError("the file is empty", where=path)
     top = records[0]
     header = not all(_is_number(cell) or _is_list(cell) for cell in top) or top == _count_up(len(top))
     if header and len(records) == 1:
@@ -147,17 +144,20 @@ def open_jsonl_vectors(path: Path, *, column: str | None, group: str | None) -> 
 
 
 def _jsonl_chunks(path: Path, field: str | None, group: str | None, dim: int, rows: int) -> Iterator[Chunk]:
-    lines = _json_lines(path)
-    while batch := list(islice(lines, rows)):
-        x = np.empty((len(batch), dim))
-        keys: list[str] = []
-        for row, (number, record) in enumerate(batch):
-            where = f"{path}, line {number}"
-            vector = record if field is None else _take(record, field, where)
-            x[row] = _check_length(_check_numbers(vector, where), dim, where)
-            if group is not None:
-                keys.append(str(_take(record, group, where)))
-        yield x, None if group is None else keys
+    x, keys = np.empty((rows, dim)), []
+    filled = 0
+    for number, record in _json_lines(path):
+        where = f"{path}, line {number}"
+        vector = record if field is None else _take(record, field, where)
+        x[filled] = _check_length(_check_numbers(vector, where), dim, where)
+        if group is not None:
+            keys.append(str(_take(record, group, where)))
+        filled += 1
+        if filled == rows:
+            yield x, keys if group is not None else None
+            x, keys, filled = np.empty((rows, dim)), [], 0
+    if filled:
+        yield x[:filled], keys if group is not None else None
 
 
 def _json_lines(path: Path) -> Iterator[tuple[int, Any]]:

@@ -204,7 +204,8 @@ def open_source(
     source = _open(where, modality, documents=documents or "auto", column=column)
     if source.modality != modality:
         raise UsageError("the data is of another modality", where=source.name, got=source.modality, expected=modality)
-    next(iter(source))
+    if next(iter(source), None) is None:
+        raise InputError(f"there is no {modality} to measure", where=source.name, got="nothing")
     return source
 
 

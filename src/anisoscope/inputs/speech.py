@@ -8,9 +8,10 @@ kept and noted.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -18,7 +19,13 @@ from anisoscope.errors import UsageError
 from anisoscope.inputs.files import FoundFile, find_files, name_of
 from anisoscope.inputs.sources import Clip, FileSource, MemorySource, Modality, Source, Unreadable
 
+if TYPE_CHECKING:
+    from soundfile import SoundFile
+
 SUFFIXES = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aiff", ".aif", ".au", ".caf")
+UNKNOWN_LENGTH = 0xFFFF_FFFF  # what a program writes that streams and cannot go back to the header
+
+_SHORT = re.compile(r"^ ?(?:data|SSND) : (\d+) \(should be (\d+)\)", re.MULTILINE)
 
 
 def open_speech(where: str | Path | Sequence[str | Path] | Sequence[Clip]) -> Source[Clip]:
@@ -47,7 +54,7 @@ class SpeechFiles(FileSource[Clip]):
         try:
             with soundfile.SoundFile(file.path) as stream:
                 samples = stream.read(dtype="float32", always_2d=True)  # (samples, channels)
-                rate, promised = stream.samplerate, stream.frames
+                rate, short = stream.samplerate, _what_is_missing(stream, len(samples))
         except soundfile.SoundFileError as problem:
             raise Unreadable(str(problem)) from problem
         if not len(samples):
@@ -55,11 +62,21 @@ class SpeechFiles(FileSource[Clip]):
         if not np.isfinite(samples).all():
             raise Unreadable("holds samples that are NaN or infinite")
         wave = samples.mean(axis=1, dtype=np.float32)
-        if len(samples) < promised:
-            self.note(file, f"ends early: {len(samples)} of {promised} samples")
+        if short is not None:
+            self.note(file, f"ends early: {short}")
         if not wave.any():
             self.note(file, "silence: every sample is zero")
         yield Clip(file.key, wave, rate)
+
+
+def _what_is_missing(stream: SoundFile, read: int) -> str | None:
+    """What the header promises and the file does not hold. Of wav and aiff only libsndfile's log still knows."""
+    if read < stream.frames:
+        return f"{read} of {stream.frames} samples"
+    promise = _SHORT.search(stream.extra_info)
+    if promise is None or int(promise[1]) == UNKNOWN_LENGTH:
+        return None
+    return f"{promise[2]} of {promise[1]} bytes"
 
 
 def resample(wave: np.ndarray, rate: int, to: int) -> np.ndarray:

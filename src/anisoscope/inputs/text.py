@@ -192,12 +192,10 @@ def _csv_rows(path: Path, column: str | None) -> Iterator[Any]:
 
     with arrow_errors(path):
         with _open(path) as stream:
-            records = csv_records(stream, 1)
-        if not records:
-            return
-        chosen = choose_text(records[0], column, where=path)
+            names = csv_records(stream, 1)[0]
+        chosen = choose_text(names, column, where=path)
         with _open(path) as stream:
-            for batch in csv_batches(stream, records[0], header=True, types={chosen: pa.string()}):
+            for batch in csv_batches(stream, names, header=True, types={chosen: pa.string()}):
                 yield from batch.column(0).to_pylist()
 
 
