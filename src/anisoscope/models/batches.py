@@ -1,9 +1,10 @@
 """Turn a source of documents, clips or pictures into batches, by a plan that does not depend on the machine.
 
 Items are read in order and cut into **windows** (`batches_text`, `batches_speech`; a picture is one window). The plan
-is the order in which windows run: read order, sorted by length within each look-ahead of a fixed number of windows,
-longest first, so that little is padded and memory stays constant. A batch is a run of consecutive windows of the plan
-that share a form (some models cannot be padded) and fit `batch_tokens` padded positions.
+is the order in which windows run: read order, but sorted by length within each look-ahead of a fixed number of windows,
+falling and rising in turn, so that neighbours are of similar length, little is padded, and memory stays constant. A
+batch is a run of consecutive windows of the plan that share a form (some models cannot be padded) and fit
+`batch_tokens` padded positions.
 
 Since only the cutting depends on `batch_tokens`, the *index* of a batch is the place of its first window in the plan:
 whoever has done the first n windows goes on with `start_at=n`, also with another batch size.
@@ -209,19 +210,22 @@ def _feed(
 
 
 def _sorted_within(windows: Iterator[Window], look_ahead: int) -> Iterator[Window]:
-    """The windows, longest first within each `look_ahead` of them; equal ones stay in order."""
+    """The windows sorted by length within each `look_ahead` of them, first falling, then rising, and so on."""
+    falling = True
     while some := list(islice(windows, look_ahead)):
-        yield from sorted(some, key=lambda window: -window.length)
+        yield from sorted(some, key=lambda window: window.length, reverse=falling)
+        falling = not falling
 
 
 def _cut(windows: Iterable[Window], budget: int) -> Iterator[list[Window]]:
     """Runs of windows of one form whose padded size stays within the budget."""
     group: list[Window] = []
+    widest = 0
     for window in windows:
-        widest = max([window.size, *(one.size for one in group[:1])])
+        widest = max(widest, window.size)
         if group and (window.form != group[0].form or widest * (len(group) + 1) > budget):
             yield group
-            group = []
+            group, widest = [], window.size
         group.append(window)
     if group:
         yield group
