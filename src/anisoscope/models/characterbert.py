@@ -341,7 +341,7 @@ class CharacterBertTokenizer(PreTrainedTokenizer):
 
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
         """The words of a sequence of spellings, or the word of one spelling."""
-        if isinstance(ids[0], int):
+        if len(ids) and isinstance(ids[0], int):
             return self._read(tuple(ids))
         words = [self._read(tuple(map(int, word))) for word in ids]
         return [word for word in words if not (skip_special_tokens and word in self.all_special_tokens)]
