@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from anisoscope.errors import InputError, UsageError
-from anisoscope.inputs.sources import Document, open_source
+from anisoscope.inputs.sources import Document, open_places, open_source
 
 TEXTS = ["First text.", "Second,\nof two lines.", 'Third: "quoted", größer.']
 
@@ -217,6 +217,33 @@ def test_a_list_of_paths_is_a_list_of_files(tmp_path):
     source = open_text([tmp_path / "b.txt", tmp_path / "a.txt"], documents="file")
     assert pairs(source) == [("b.txt", "b.txt"), ("a.txt", "a.txt")]
     assert source.name == "b.txt and 1 more"
+
+
+def test_strings_that_name_files_are_never_taken_for_texts(tmp_path):
+    for name in ("b.txt", "a.txt"):
+        (tmp_path / name).write_text(name)
+    names = [str(tmp_path / "b.txt"), str(tmp_path / "a.txt")]
+    assert [key for key, _ in pairs(open_text(names))] == ["b.txt#0", "a.txt#0"]
+    assert [key for key, _ in pairs(open_text([f"{tmp_path}/*.txt"]))] == ["a.txt#0", "b.txt#0"]
+    with pytest.raises(UsageError, match="`Path`"):
+        open_text([names[0], "a text"])
+    assert pairs(open_text(["What is this?", "a [bracket]", ""])) == [("0", "What is this?"), ("1", "a [bracket]")]
+
+
+def test_on_a_command_line_every_string_is_a_place(tmp_path, monkeypatch):
+    for name in ("b.txt", "a.txt"):
+        (tmp_path / name).write_text(name)
+    monkeypatch.chdir(tmp_path)
+    assert [key for key, _ in pairs(open_places(["b.txt", "a.txt"], "text"))] == ["b.txt#0", "a.txt#0"]
+    assert [key for key, _ in pairs(open_places(["b.txt"], "text", documents="file"))] == ["b.txt"]
+    assert open_places([], "text").name == "embedded text"
+    for misspelt in (["c.txt"], ["a.txt", "c.txt"]):
+        with pytest.raises(UsageError, match=r"no such file.*c\.txt"):
+            open_places(misspelt, "text")
+    with pytest.raises(UsageError, match="stand alone"):
+        open_places(["-", "a.txt"], "text")
+    monkeypatch.setattr(sys, "stdin", Stdin(b"typed"))
+    assert pairs(open_places(["-"], "text")) == [("stdin#0", "typed")]
 
 
 def test_bad_lists_are_refused():

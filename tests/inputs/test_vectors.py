@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -280,6 +281,47 @@ def test_regrouping_keeps_rows_and_keys_together(sizes, rows, grouped):
         assert [key for _, part in out for key in part] == keys
     else:
         assert all(part is None for _, part in out)
+
+
+BIG = (130_000, 768)  # 400 MB as float32
+
+
+def write_sparse_npy(path):
+    with open(path, "wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": BIG})
+        stream.truncate(stream.tell() + 4 * BIG[0] * BIG[1])
+
+
+def write_sparse_safetensors(path):
+    entry = {"dtype": "F32", "shape": BIG, "data_offsets": [0, 4 * BIG[0] * BIG[1]]}
+    header = json.dumps({"x": entry}).encode()
+    with open(path, "wb") as stream:
+        stream.write(len(header).to_bytes(8, "little") + header)
+        stream.truncate(stream.tell() + 4 * BIG[0] * BIG[1])
+
+
+def write_one_arrow_batch(path):
+    write_ipc(path, pa.table({"x": lists(np.zeros(BIG, dtype=np.float32))}))
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [("x.npy", write_sparse_npy), ("x.safetensors", write_sparse_safetensors), ("x.arrow", write_one_arrow_batch)],
+)
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the peak of this process alone is told by /proc")
+def test_a_large_file_is_read_in_the_memory_of_a_block(tmp_path, name, write):
+    write(tmp_path / name)
+    code = (
+        "import re, sys, pyarrow; from anisoscope.inputs import open_vectors; peak = lambda: "
+        "int(re.search(r'VmHWM:\\s+(\\d+) kB', open('/proc/self/status').read())[1]) // 1024; before = peak();"
+        "n = sum(len(block.x) for block in open_vectors(sys.argv[1]).blocks(4096)); print(n, peak() - before)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / name)], capture_output=True, text=True, check=True
+    )
+    rows, grown = map(int, done.stdout.split())
+    assert rows == BIG[0]
+    assert 10 < grown < 150  # MiB: a few blocks, of 400
 
 
 def test_reading_vectors_does_not_import_torch(tmp_path):

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from anisoscope.inputs.sources import Clip, Document, Picture, Source, open_source
+    from anisoscope.inputs.sources import Clip, Document, Picture, Source, open_places, open_source
     from anisoscope.inputs.speech import resample
     from anisoscope.inputs.vectors import VectorBlock, VectorSource, open_vectors
 
@@ -17,13 +17,14 @@ __all__ = [
     "Source",
     "VectorBlock",
     "VectorSource",
+    "open_places",
     "open_source",
     "open_vectors",
     "resample",
 ]
 
 _HOME = {"resample": "speech"}
-_HOME |= dict.fromkeys(["Clip", "Document", "Picture", "Source", "open_source"], "sources")
+_HOME |= dict.fromkeys(["Clip", "Document", "Picture", "Source", "open_places", "open_source"], "sources")
 _HOME |= dict.fromkeys(["VectorBlock", "VectorSource", "open_vectors"], "vectors")
 
 

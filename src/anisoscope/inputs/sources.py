@@ -192,7 +192,8 @@ def open_source(
     - A string or a `Path`: a file, a folder or a glob; for text also `-` (standard input) and
       `hf:owner/name/config:split:column` (a dataset of the Hugging Face hub).
     - A list of `Path`: several of them. For speech and vision strings are paths too; **for text a list of strings is a
-      list of texts**, and so is a list of (key, text) pairs.
+      list of texts**, unless they name what exists, and so is a list of (key, text) pairs. Where strings are meant as
+      paths, as on a command line, use `open_places`.
     - A list of `Document`, `Clip` or `Picture`.
 
     `documents` (how plain text splits into documents, see `inputs.documents`) and `column` (of a table) are for text.
@@ -207,6 +208,17 @@ def open_source(
     if next(iter(source), None) is None:
         raise InputError(f"there is no {modality} to measure", where=source.name, got="nothing")
     return source
+
+
+def open_places(
+    places: Sequence[str | Path], modality: Modality, *, documents: str | None = None, column: str | None = None
+) -> Source[Any]:
+    """`open_source` for what a command line names: strings are places, never texts; none means what is embedded."""
+    alone = [place for place in map(str, places) if place == "-" or place.startswith("hf:")]
+    if alone and len(places) > 1:
+        raise UsageError("standard input and datasets of the hub stand alone", got=", ".join(map(str, places)))
+    where = (places[0] if len(places) == 1 else [Path(place) for place in places]) if places else None
+    return open_source(where, modality, documents=documents, column=column)
 
 
 def _open(where: Any, modality: Modality, *, documents: str, column: str | None) -> Source[Any]:

@@ -11,6 +11,7 @@ Keys are `file` or `file#number`, numbered from 0 within the file.
 
 from __future__ import annotations
 
+import glob
 import gzip
 import io
 import json
@@ -24,10 +25,11 @@ from anisoscope.errors import InputError, UsageError
 from anisoscope.inputs.columns import arrow_errors, choose, csv_batches, csv_records, open_parquet, parquet_batches
 from anisoscope.inputs.documents import PEEK, check_rule, choose_rule, split, split_rows
 from anisoscope.inputs.files import FoundFile, find_files, name_of
-from anisoscope.inputs.sources import Document, FileSource, MemorySource, Modality, Source, Unreadable
+from anisoscope.inputs.sources import Document, FileSource, MemorySource, Modality, Source, Unreadable, open_places
 
 SUFFIXES = (".txt", ".md", ".jsonl", ".csv", ".parquet", ".txt.gz", ".md.gz", ".jsonl.gz", ".csv.gz")
 BATCH = 1024  # rows of a Parquet file held at once
+LOOK_AT = 100  # strings of a list in which names of files are looked for
 
 
 def open_text(
@@ -46,7 +48,19 @@ def open_text(
     items = list(where)
     if items and all(isinstance(item, Path) for item in items):
         return _text_files(items, documents, column)
+    if any(isinstance(item, str) and _is_place(item) for item in items[:LOOK_AT]):
+        if not all(isinstance(item, str) and _is_place(item) for item in items):
+            raise UsageError("texts and names of files in one list", got=items[:3], do="name files with `Path`")
+        return cast("Source[Document]", open_places(items, "text", documents=documents, column=column))
     return _listed(items)
+
+
+def _is_place(text: str) -> bool:
+    """Whether a string from a list of texts names data that exists: nobody measures the names of files."""
+    if text == "-" or text.startswith("hf:"):
+        return True
+    short = 0 < len(text) < 256 and "\n" not in text and "\0" not in text
+    return short and (Path(text).exists() or (glob.has_magic(text) and bool(glob.glob(text, recursive=True))))
 
 
 def _text_files(places: Sequence[str | Path], documents: str, column: str | None) -> TextFiles:
