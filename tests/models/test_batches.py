@@ -184,6 +184,20 @@ def test_a_tokenizer_that_cannot_be_read_is_refused():
         special_ends(lambda text, add_special_tokens=True: {"input_ids": [1, 2] if add_special_tokens else [3]})
 
 
+class Unmasked(torch.nn.Module):
+    """A network of no library, which takes no mask."""
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return tokens
+
+
+def test_a_model_that_takes_no_mask_gets_equal_lengths_by_the_name_of_its_argument():
+    model = open_model(Unmasked(), processor=zoo.processor("gpt2"), modality="text")
+    batches = list(make_batches(model, texts("a cloud", "of vectors that leaves", "a cloud")))
+    assert [sorted(batch.keys) for _, batch in batches] == [["doc 1"], ["doc 0", "doc 2"]]
+    assert all(batch.inputs.keys() == {"tokens"} and batch.valid.all() for _, batch in batches)
+
+
 # -- the plan ----------------------------------------------------------------------------------------------------------
 
 MANY = [" ".join(PASSAGES[k % len(PASSAGES)].split()[: 1 + 7 * k % 13]) for k in range(300)]

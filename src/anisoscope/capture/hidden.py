@@ -105,7 +105,8 @@ class HiddenCapture:
                 raise ModelError("the forward pass did not reach a site", where=type(self.module).__name__, got=missed)
 
     def _inputs(self, batch: Batch) -> dict[str, Any]:
-        weight = next(self.module.parameters())
+        """The batch's inputs where the model is, pixels and sounds in its precision."""
+        weight = next(weight for weight in self.module.parameters() if weight.is_floating_point())
         inputs: dict[str, Any] = {
             name: tensor.to(weight.device, weight.dtype if tensor.is_floating_point() else tensor.dtype)
             for name, tensor in batch.inputs.items()

@@ -15,6 +15,7 @@ what was read, empty, too short or cut.
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
@@ -207,6 +208,11 @@ def _feed(
     from anisoscope.models.batches_images import ImageFeed
 
     return ImageFeed(model, source, limit=limit)
+
+
+def main_input(module: Any) -> str:
+    """The name of the argument that a model reads its input from: what it says, or the first of its `forward`."""
+    return getattr(module, "main_input_name", None) or next(iter(inspect.signature(module.forward).parameters))
 
 
 def _sorted_within(windows: Iterator[Window], look_ahead: int) -> Iterator[Window]:

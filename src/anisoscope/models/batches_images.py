@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from anisoscope.errors import ModelError
-from anisoscope.models.batches import Batch, Window
+from anisoscope.models.batches import Batch, Window, main_input
 
 if TYPE_CHECKING:
     from anisoscope.inputs.sources import Picture, Source
@@ -29,6 +29,7 @@ class ImageFeed:
         if not callable(self.processor):
             got = type(self.processor).__name__
             raise ModelError("a vision model needs its image processor", got=got, do="give it as processor=")
+        self.main_input = main_input(model.module)
         self.protocol = {"windows": f"one picture each, through {type(self.processor).__name__}"}
 
     def expected(self) -> int | None:
@@ -48,4 +49,4 @@ class ImageFeed:
         pixels = torch.stack([window.data for window in windows])  # (B, 3, H, W)
         valid = torch.ones(len(windows), 1, dtype=torch.bool)
         keys, starts = [window.key for window in windows], [0] * len(windows)
-        return Batch({"pixel_values": pixels}, keys, starts, valid, torch.zeros_like(valid))
+        return Batch({self.main_input: pixels}, keys, starts, valid, torch.zeros_like(valid))

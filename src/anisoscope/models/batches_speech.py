@@ -26,7 +26,7 @@ from torch import Tensor
 
 from anisoscope.errors import ModelError, UsageError
 from anisoscope.inputs.speech import resample
-from anisoscope.models.batches import Batch, Window
+from anisoscope.models.batches import Batch, Window, main_input
 from anisoscope.models.batches_text import special_ends, start_token
 
 if TYPE_CHECKING:
@@ -55,14 +55,13 @@ class SpeechFeed:
             got = type(self.extractor).__name__
             raise ModelError("a speech model needs its feature extractor", got=got, do="give it as processor=")
         self.tokenizer = getattr(model.processor, "tokenizer", None)
-        module: Any = model.module
-        self.config, self.main_input = module.config, module.main_input_name
+        self.config, self.main_input = getattr(model.module, "config", None), main_input(model.module)
         self.rate: int = self.extractor.sampling_rate
         shortest, self.own_window = _window_limits(self.extractor)
         self.window = self._window(seconds, model.name)
         self.minimum = max(shortest, _receptive_field(self.config))
         self.masks = getattr(self.config, "feat_extract_norm", None) == "layer"
-        self.decodes = "decoder_input_ids" in inspect.signature(module.forward).parameters
+        self.decodes = "decoder_input_ids" in inspect.signature(model.module.forward).parameters
         self.protocol = self._protocol()
 
     def _protocol(self) -> dict[str, str]:
@@ -112,7 +111,7 @@ class SpeechFeed:
         features = self.extractor(
             waves, sampling_rate=self.rate, return_attention_mask=True, return_tensors="pt", **padding
         )
-        inputs: dict[str, Tensor] = {self.main_input: features[self.main_input]}
+        inputs: dict[str, Tensor] = {self.main_input: features[self.extractor.model_input_names[0]]}
         mask = features.get("attention_mask")
         # without a mask (spectrogram transformer) the window is always full
         valid = torch.ones(inputs[self.main_input].shape[:2], dtype=torch.bool) if mask is None else mask.bool()

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from anisoscope.errors import ModelError, UsageError
-from anisoscope.models.batches import Batch, Window
+from anisoscope.models.batches import Batch, Window, main_input
 
 if TYPE_CHECKING:
     from anisoscope.inputs.sources import Document, Source
@@ -37,7 +37,7 @@ class TextFeed:
     def __init__(self, model: OpenModel, source: Source[Document], *, length: float | None, limit: int | None) -> None:
         self.source, self.limit = source, limit
         self.tokenizer = getattr(model.processor, "tokenizer", model.processor)
-        self.config = getattr(model.module, "config", None)
+        self.config, self.main_input = getattr(model.module, "config", None), main_input(model.module)
         self.front, self.back = special_ends(self.tokenizer)
         self.length = _window_length(length, model, len(self.front) + len(self.back))
         taken = inspect.signature(model.module.forward).parameters
@@ -80,7 +80,7 @@ class TextFeed:
         valid = places < lengths[:, None]  # (B, T)
         special = valid & ((places < len(self.front)) | (places >= lengths[:, None] - len(self.back)))
         ids = self._padded(windows, len(places))
-        inputs = {"input_ids": ids} | ({"attention_mask": valid.long()} if self.masks else {})
+        inputs = {self.main_input: ids} | ({"attention_mask": valid.long()} if self.masks else {})
         keys, starts = [window.key for window in windows], [window.start for window in windows]
         if not self.decodes:
             return Batch(inputs, keys, starts, valid, special)
@@ -109,9 +109,9 @@ def _shares(family: str, masks: bool) -> str:
 def special_ends(tokenizer: Any) -> tuple[list[Any], list[Any]]:
     """The ids that a tokenizer puts before and after every text.
 
-    >>> from transformers import CanineTokenizer
-    >>> special_ends(CanineTokenizer())
-    ([57344], [57345])
+    >>> from transformers import ByT5Tokenizer
+    >>> special_ends(ByT5Tokenizer())
+    ([], [1])
     """
     if not callable(tokenizer):
         raise ModelError("a text model needs its tokenizer", got=type(tokenizer).__name__, do="give it as processor=")
