@@ -212,9 +212,9 @@ def cloud_numbers(hidden: Tensor) -> dict[str, float]:
 
 
 def block_study(
-    settings: BlockSettings | Sequence[BlockSettings], *, progress: Callable[[str], None] | None = None
+    settings: BlockSettings | Sequence[BlockSettings], *, finished: Callable[[str], None] | None = None
 ) -> BlockResult:
-    """Run one experiment, or several side by side; `progress` is told each draw as it starts."""
+    """Run one experiment, or several side by side; `finished` is told the experiment's label after each draw."""
     experiments = (settings,) if isinstance(settings, BlockSettings) else tuple(settings)
     labels = [experiment.label for experiment in experiments]
     if len(set(labels)) < len(labels):
@@ -227,9 +227,9 @@ def block_study(
     for experiment in experiments:
         sweeps = []
         for seed in range(experiment.seeds):
-            if progress is not None:
-                progress(f"{experiment.label}: draw {seed + 1} of {experiment.seeds}")
             sweeps.append(sweep(experiment, seed))
+            if finished is not None:
+                finished(experiment.label)
         rows += measurement_rows(experiment, sweeps) + fixed_point_rows(experiment, sweeps)
         arrays |= {f"{experiment.label}/{name}": array for name, array in _arrays(experiment, sweeps).items()}
     return BlockResult(experiments, rows, arrays, time.monotonic() - started)

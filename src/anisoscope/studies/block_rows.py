@@ -95,7 +95,8 @@ def fixed_point_rows(settings: BlockSettings, sweeps: Sequence[Sweep]) -> list[R
         rows.append(replace(average, value=value, note=note if value is not None else f"{absent}; {note}"))
         each = _each(shared, sweeps, found)
         rows += [replace(row, note="" if row.value is not None else absent) for row in each]
-    return [*rows, _predicted(settings, sweeps)]
+    width = replace(_shared(settings), site="input", metric="width", value=float(sweeps[0].width), note="d")
+    return [*rows, _predicted(settings, sweeps), width]
 
 
 def _predicted(settings: BlockSettings, sweeps: Sequence[Sweep]) -> Row:
