@@ -28,6 +28,7 @@ def sums_by_sequence(u: np.ndarray, sequences: np.ndarray) -> tuple[float, int]:
     return sum(float(np.square(g.sum(axis=0)).sum()) for g in groups), sum(len(g) ** 2 for g in groups)
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 10_000), n=st.integers(2, 60), d=st.integers(1, 40), drift=st.floats(0, 50))
 def test_all_pairs_equal_brute_force(seed: int, n: int, d: int, drift: float) -> None:
     u = units_of(seed, n, d, drift)
@@ -35,6 +36,7 @@ def test_all_pairs_equal_brute_force(seed: int, n: int, d: int, drift: float) ->
     assert mean_cosine(u.sum(axis=0), n) == pytest.approx(brute, abs=1e-12)
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 10_000), n=st.integers(4, 60), sequences=st.integers(1, 8))
 def test_pairs_between_and_within_sequences_equal_brute_force(seed: int, n: int, sequences: int) -> None:
     u = units_of(seed, n, 6)
@@ -107,7 +109,7 @@ def test_a_stack_equals_its_members_one_by_one() -> None:
     assert np.isnan(mean_cosine(sums, n)[2])
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 1000), scale=st.floats(1e-6, 1e6))
 def test_rotation_scale_and_order_do_not_matter(seed: int, scale: float) -> None:
     rng = np.random.default_rng(seed)

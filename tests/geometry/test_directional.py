@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2, kstest
 
@@ -124,6 +124,7 @@ def test_sequences_may_be_named_and_must_be_as_many_as_rows() -> None:
         bingham_test(u, sequences=keys[:-1])
 
 
+@settings(deadline=None)
 @given(n=st.integers(1, 50), size=st.integers(1, 20))
 def test_copies_of_a_sequence_count_once(n: int, size: int) -> None:
     total = n * size

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anisoscope.geometry.drift import drift_norm, drift_ratio, mean_norm, norm_cv
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 10_000), n=st.integers(2, 50), d=st.integers(1, 20), drift=st.floats(-100, 100))
 def test_sums_say_what_the_vectors_say(seed: int, n: int, d: int, drift: float) -> None:
     x = np.random.default_rng(seed).standard_normal((n, d)) + drift
