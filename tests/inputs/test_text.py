@@ -84,7 +84,7 @@ def test_content_and_rule_change_the_fingerprint(tmp_path):
 
 
 def test_the_column_of_text_is_chosen_or_asked_for(tmp_path):
-    pq.write_table(pa.table({"title": ["t"], "body": ["b"], "n": [1]}), tmp_path / "x.parquet")
+    pq.write_table(pa.table({"title": ["t"], "body": ["b"], "n": [1], "w": [["x"]]}), tmp_path / "x.parquet")
     (tmp_path / "x.csv").write_text("title,body\nt,b\n")
     (tmp_path / "x.jsonl").write_text('{"title": "t", "body": "b", "n": 1}\n')
     for name in ("x.parquet", "x.csv", "x.jsonl"):

@@ -1,8 +1,8 @@
 """Columnar files as a stream of Arrow record batches: Parquet, Arrow IPC (file, stream, Feather V2), CSV.
 
-What they share: only the columns asked for are read, memory is that of a batch however large the file or its row groups
-are, and what pyarrow reports becomes an error that names the file. Arrow files are memory-mapped; pages that were read
-are given back batch by batch, so that they do not count against the process.
+What they share: memory is that of a batch, however large the file or its row groups are, and what pyarrow reports
+becomes an error that names the file. Arrow files are memory-mapped; pages that were read are given back batch by batch,
+so that they do not count against the process.
 """
 
 from __future__ import annotations

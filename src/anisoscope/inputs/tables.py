@@ -77,8 +77,10 @@ def _from_batches(
         start = 0
         for batch in batches(size):
             x = widen(_matrix(batch.column(names[0]), dim, start, path), dtype)
-            yield x, _keys(batch.column(names[1]), start, path) if len(names) == 2 else None
-            start += batch.num_rows
+            keys = _keys(batch.column(names[1]), start, path) if len(names) == 2 else None
+            del batch  # its memory is free before the next one is unpacked
+            yield x, keys
+            start += len(x)
 
     return VectorFile(dim, rows, dtype, read)
 

@@ -19,13 +19,16 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inputs.columns import arrow_errors, choose, csv_batches, csv_records, open_parquet, parquet_batches
 from anisoscope.inputs.documents import PEEK, check_rule, choose_rule, split, split_rows
 from anisoscope.inputs.files import FoundFile, find_files, name_of
 from anisoscope.inputs.sources import Document, FileSource, MemorySource, Modality, Source, Unreadable, open_places
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SUFFIXES = (".txt", ".md", ".jsonl", ".csv", ".parquet", ".txt.gz", ".md.gz", ".jsonl.gz", ".csv.gz")
 BATCH = 1024  # rows of a Parquet file held at once
@@ -196,7 +199,7 @@ def _jsonl_rows(path: Path, column: str | None) -> Iterator[Any]:
                 yield record
                 continue
             if chosen is None:
-                texts = [name for name, value in record.items() if isinstance(value, str)]
+                texts = [name for name, value in record.items() if isinstance(value, str | None)]
                 chosen = choose_text(texts, column, where=f"{path}, line {number}")
             yield record.get(chosen)
 
@@ -214,17 +217,19 @@ def _csv_rows(path: Path, column: str | None) -> Iterator[Any]:
 
 
 def _parquet_rows(path: Path, column: str | None) -> Iterator[Any]:
-    import pyarrow as pa
-
     with open_parquet(path) as file:
         schema = file.schema_arrow
-    kinds = {
-        field.name: getattr(field.type, "value_type", field.type) for field in schema
-    }  # of a dictionary: its values
-    texts = [name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_large_string(kind)]
+    texts = [field.name for field in schema if _is_text(field.type)]
     chosen = choose_text(texts, column, where=path)
     for batch in parquet_batches(path, [chosen], BATCH):
         yield from batch.column(chosen).to_pylist()
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    from pyarrow import types
+
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    return types.is_string(kind) or types.is_large_string(kind)
 
 
 TABLES = {".jsonl": _jsonl_rows, ".csv": _csv_rows, ".parquet": _parquet_rows}
