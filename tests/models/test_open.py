@@ -358,8 +358,11 @@ def test_a_damaged_gguf(tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     pytest.importorskip("accelerate")
     file = tmp_path / "model.gguf"
+    file.write_bytes(b"nothing")
+    with pytest.raises(ModelError, match="not a GGUF file"):
+        open_model(file)
     file.write_bytes(b"GGUF" + bytes(40))
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError, match="cannot be read"):
         open_model(file)
 
 

@@ -14,14 +14,15 @@ cache.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anisoscope.errors import MissingExtra, ModelError, UsageError
+from anisoscope.errors import ModelError, UsageError
+from anisoscope.models import gguf
 from anisoscope.models.hub import fetch, first_line
 from anisoscope.models.loading import check_folder, load_weights, quiet
 from anisoscope.models.locate import Place, locate
@@ -81,7 +82,7 @@ def open_model(
     if not isinstance(where, (str, Path)):
         return _adopt(where, processor=processor, modality=modality, tower=tower)
     place = locate(where, revision=revision, models_dir=models_dir)
-    with quiet():
+    with quiet(), _reading(place):
         folder, options = _folder(place, trust_remote_code)
         config = _config(folder, options)
         body = body_class(config)
@@ -103,7 +104,7 @@ def open_model(
         name=place.name if tower is None else f"{place.name}:{tower}",
         revision=place.revision,
         family=config.model_type,
-        limit=longest_input(module, processor) if kind == "text" else None,
+        limit=longest_input(module) if kind == "text" else None,
         notes=_notes(place, folder, module),
     )
 
@@ -123,14 +124,19 @@ def weights_hash(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
+def _reading(place: Place) -> AbstractContextManager[None]:
+    if place.kind != "gguf":
+        return nullcontext()
+    assert place.path is not None
+    gguf.check_file(place.path)
+    return gguf.read_once()
+
+
 def _folder(place: Place, trust_remote_code: bool) -> tuple[Path, dict[str, Any]]:
     """The folder with the model's files, and what transformers has to be told about them."""
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     if place.kind == "gguf":
         assert place.path is not None
-        for library in ("gguf", "accelerate"):
-            if importlib.util.find_spec(library) is None:
-                raise MissingExtra(library, needed_for="a GGUF model", extra="gguf")
         return place.path.parent, {**options, "gguf_file": place.path.name}
     folder = place.path or fetch(place.name, revision=place.revision, code=trust_remote_code)
     check_folder(folder)
@@ -206,7 +212,7 @@ def _adopt(module: nn.Module, *, processor: Any, modality: str | None, tower: st
         name=getattr(config, "name_or_path", "") or type(module).__name__,
         revision=None,
         family=getattr(config, "model_type", type(module).__name__),
-        limit=longest_input(module, processor) if kind == "text" else None,
+        limit=longest_input(module) if kind == "text" else None,
     )
 
 

@@ -12,8 +12,6 @@ from typing import Any
 from anisoscope.errors import ModelError
 from anisoscope.models.hub import first_line
 
-_LONGEST_STATED = 1_000_000  # tokenizers without a limit say 10³⁰
-
 
 def open_processor(folder: Path, *, modality: str, config: Any, **options: Any) -> Any:
     """The processor of a model folder: a tokenizer, an image processor, or a feature extractor.
@@ -69,11 +67,11 @@ def _open_tokenizer(folder: Path, config: Any, **options: Any) -> Any:
     return tokenizer
 
 
-def longest_input(module: Any, processor: Any) -> int | None:
+def longest_input(module: Any) -> int | None:
     """How many tokens the model can take, or None where nothing in it limits them (T5, Mamba).
 
     A position table with a padding row (RoBERTa, MPNet) is shorter by the rows up to and including it: 514 rows are 512
-    positions.
+    positions. What a tokenizer states is a habit of its authors, not a limit, and is not asked.
     """
     config = getattr(module, "config", None)
     stated = [getattr(config, field, None) for field in ("max_position_embeddings", "max_length_inputs")]
@@ -83,7 +81,4 @@ def longest_input(module: Any, processor: Any) -> int | None:
     for path, part in module.named_modules():
         if path.endswith("position_embeddings") and getattr(part, "padding_idx", None) is not None:
             limits.append(part.num_embeddings - part.padding_idx - 1)
-    stated_by_tokenizer = getattr(processor, "model_max_length", None)
-    if isinstance(stated_by_tokenizer, int) and 0 < stated_by_tokenizer < _LONGEST_STATED:
-        limits.append(stated_by_tokenizer)
     return min(limits)
