@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 # name: (module, panel, one line of help)
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "measure": ("measure", "Measure", "How anisotropic each layer of a model is, of any modality."),
     "vectors": ("vectors", "Measure", "Measure vectors in files: how anisotropic, by drift or by spectrum."),
     "calibrate": (
         "calibrate",

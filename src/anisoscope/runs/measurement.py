@@ -71,12 +71,12 @@ class Measurement:
             )
         return found[0].value
 
-    def save(self, folder: Path | str, *, seconds: float | None = None) -> Run:
+    def save(self, folder: Path | str, *, seconds: float | None = None, model: Mapping[str, Any] | None = None) -> Run:
         """Keep it as a run folder."""
         return write_run(
             folder, command=self.command, settings=self.settings, rows=self.rows, protocol=self.protocol,
             arrays=self.arrays, state=self.state, data=self.data, verdict=self.verdict, notes=self.notes,
-            seconds=seconds,
+            seconds=seconds, model=model,
         )  # fmt: skip
 
     def _repr_html_(self) -> str:
