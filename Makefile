@@ -1,0 +1,45 @@
+# make demo | make test | make bench | make docs: each sets up what it needs, once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# one thread a process: the tests run two processes, and small matrices do not gain from more
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+OFFLINE := HF_HUB_OFFLINE=1 HF_HUB_DISABLE_TELEMETRY=1
+
+.PHONY: demo test lint types pytest bench docs browser clean
+
+demo: $(READY)
+	$(OFFLINE) $(BIN)/anisoscope demo --out demo
+
+test: lint types pytest
+
+lint: $(READY)
+	$(BIN)/ruff check src tests scripts
+	$(BIN)/ruff format --check src tests scripts
+
+types: $(READY)
+	$(BIN)/pyright
+
+pytest: $(READY) browser
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadfile
+
+bench: $(READY)
+	@for file in tests/benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+docs: $(READY)
+	$(BIN)/python scripts/build_docs.py site
+
+browser: $(READY)
+	@command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 || \
+	  { command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] && \
+	    { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }; } || \
+	  echo "no Chromium here: the browser tests are skipped"
+
+$(READY): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) demo site .pytest_cache .ruff_cache .hypothesis
