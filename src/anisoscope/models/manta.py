@@ -187,6 +187,8 @@ class MantaOutput(Seq2SeqLMOutput):
 class MantaEncoder(nn.Module):
     """Bytes to blocks, and a T5 encoder over the blocks. The mask is for the frontiers only: T5 gets none."""
 
+    main_input_name = "input_ids"  # the library's `generate` asks for it
+
     def __init__(self, config: MantaConfig) -> None:
         super().__init__()
         self.byte_embeddings = nn.Embedding(config.vocab_size, config.byte_embedding_dim)
