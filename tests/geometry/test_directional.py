@@ -184,3 +184,9 @@ def test_bessel_ratio_satisfies_its_recurrence(order: float, x: float) -> None:
     lower, upper = bessel_ratio(order, x), bessel_ratio(order + 1, x)
     assert 1 / lower == pytest.approx(2 * (order + 1) / x + upper, rel=1e-11)
     assert 0 < upper < lower < 1
+
+
+def test_bessel_ratio_is_smooth_where_the_scaled_functions_vanish() -> None:
+    for x in np.geomspace(1000, 3500, 120):
+        lower, upper = bessel_ratio(2047.0, x), bessel_ratio(2048.0, x)
+        assert 1 / lower == pytest.approx(2 * 2048 / x + upper, rel=1e-11)

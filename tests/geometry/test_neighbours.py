@@ -50,8 +50,8 @@ def test_blocks_of_rows_do_not_show() -> None:
 
 def test_drift_and_outlier_dimensions_cost_no_digits() -> None:
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((300, 8)).astype(np.float32).astype(np.float64)
-    far = x + 2.0**14  # exact in float64, and hopeless for ‖x‖² − 2x·y + ‖y‖² without centring
+    x = np.round(rng.standard_normal((300, 8)) * 2**20) / 2**20
+    far = x + 2.0**26  # exact in float64, and hopeless for ‖y‖² − 2x·y without centring
     far[:, 3] += 3000 * rng.integers(0, 2, size=300)
     distances, indices = nearest(far, 5)
     expected, order = brute_force(far, 5)
@@ -65,6 +65,20 @@ def test_near_duplicates_keep_their_distance() -> None:
     distances, indices = nearest(x, 1)
     np.testing.assert_allclose(distances[:, 0], 1e-9 * np.sqrt(6), rtol=1e-4)
     np.testing.assert_array_equal(indices[:100, 0], np.arange(100) + 100)
+
+
+def test_tight_clusters_far_apart_are_told_apart_by_exact_distances() -> None:
+    rng = np.random.default_rng(0)
+    x = np.repeat(rng.standard_normal((50, 4)) * 1e6, 6, axis=0) + rng.standard_normal((300, 4)) * 1e-3
+    distances, indices = nearest(x, 2)
+    expected, order = brute_force(x, 2)
+    np.testing.assert_allclose(distances, expected, rtol=1e-12)
+    np.testing.assert_array_equal(indices, order)
+
+
+def test_tied_neighbours_come_in_the_order_of_their_indices() -> None:
+    x = np.random.default_rng(0).permutation(np.array([[i, j] for i in range(3) for j in range(3)], dtype=float))
+    np.testing.assert_array_equal(nearest(x, 8)[1], brute_force(x, 8)[1])
 
 
 @pytest.mark.parametrize("k", [0, 5])

@@ -35,19 +35,21 @@ DISCARDED = 0.1
 def nearest(x: ArrayLike, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Euclidean distances (m, k), ascending, to the k nearest other rows of x (m, d), and their indices (m, k). Exact.
 
-    Candidates come from ‖y‖² − 2x·y on the centred cloud (one matrix product); their distances are then recomputed
-    as ‖x − y‖, so that a drift of 1e4 or a pair of near-duplicates costs no digits. Ties are ordered by index.
+    Candidates come from ‖y‖² − 2x·y on the centred cloud (one matrix product); their distances are then recomputed as
+    ‖x − y‖, so that a drift of 1e4 or a pair of near-duplicates costs no digits. Candidates tied at one distance come in
+    the order of their indices. Only where more than k + 8 points lie within 1e−8 of the cloud's radius of each other may
+    one be taken for another.
     """
     rows = as_rows(x)
     m, d = rows.shape
     if not 1 <= k < m:
         raise UsageError("cannot find that many neighbours", got=f"k = {k} among {m} vectors", expected="1 <= k < m")
-    rows = rows - rows.mean(axis=0)
-    squares = np.einsum("ij,ij->i", rows, rows)
+    centred = rows - rows.mean(axis=0)
+    squares = np.einsum("ij,ij->i", centred, centred)
     candidates = min(k + SPARE, m - 1)
     near = np.empty((m, candidates), dtype=np.int64)
     for block in row_blocks(m, m):
-        score = squares - 2 * (rows[block] @ rows.T)  # (rows, m): squared distance less a constant of the row
+        score = squares - 2 * (centred[block] @ centred.T)  # (rows, m): squared distance less a constant of the row
         np.fill_diagonal(score[:, block.start :], np.inf)
         near[block] = np.argpartition(score, candidates - 1, axis=1)[:, :candidates]
     near.sort(axis=1)
