@@ -36,9 +36,9 @@ def nearest(x: ArrayLike, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Euclidean distances (m, k), ascending, to the k nearest other rows of x (m, d), and their indices (m, k). Exact.
 
     Candidates come from ‖y‖² − 2x·y on the centred cloud (one matrix product); their distances are then recomputed as
-    ‖x − y‖, so that a drift of 1e4 or a pair of near-duplicates costs no digits. Candidates tied at one distance come in
-    the order of their indices. Only where more than k + 8 points lie within 1e−8 of the cloud's radius of each other may
-    one be taken for another.
+    ‖x − y‖, so that a drift of 1e4 or a pair of near-duplicates costs no digits. Candidates tied at one distance come
+    in the order of their indices. Only where more than k + 8 points lie within 1e−8 of the cloud's radius of each
+    other may one be taken for another.
     """
     rows = as_rows(x)
     m, d = rows.shape
