@@ -1,3 +1,30 @@
-"""anisoscope: an instrument for the geometry of neural representations."""
+"""anisoscope: an instrument for the geometry of neural representations.
+
+The public names are those of `anisoscope.api`, found on first use: importing this package imports nothing heavy.
+
+>>> import anisoscope
+>>> sorted(name for name in dir(anisoscope) if name.startswith("measure"))
+['measure', 'measure_vectors']
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anisoscope.api import Measurement, Run, calibrate, compare, measure, measure_vectors, open_run
 
 __version__ = "0.1.0"
+__all__ = ["Measurement", "Run", "calibrate", "compare", "measure", "measure_vectors", "open_run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from importlib import import_module
+
+        return getattr(import_module("anisoscope.api"), name)
+    raise AttributeError(f"module 'anisoscope' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -16,15 +16,24 @@ from typer.core import TyperCommand, TyperGroup
 # name: (module, panel, one line of help)
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "measure": ("measure", "Measure", "How anisotropic each layer of a model is, of any modality."),
-    "vectors": ("vectors", "Measure", "Measure vectors in files: how anisotropic, by drift or by spectrum."),
-    "calibrate": (
-        "calibrate",
+    "attention": ("attention", "Measure", "Queries, keys and attention rows of a model, by layer and head."),
+    "sweep": ("sweep", "Measure", "The same along a series of training checkpoints."),
+    "vocabulary": (
+        "vocabulary",
         "Measure",
-        "Similarity floor and thresholds of a set of embeddings, and what would fix it.",
+        "Input and output vocabulary matrices: partition function, drift, spectrum.",
     ),
+    "final-norm": ("final_norm", "Measure", "What a model's norms do to the geometry."),
+    "vectors": ("vectors", "Measure", "Vectors in files: how anisotropic, by drift or by spectrum."),
+    "calibrate": ("calibrate", "Measure", "Similarity floor and thresholds of embeddings, and what would help."),
     "null": ("null", "Measure", "What isotropy would look like in this many dimensions."),
+    "block": ("block", "Experiment", "The untrained block under a drift: is it the architecture?"),
+    "pretrain": ("pretrain", "Experiment", "Train small models from scratch, with checkpoints along the way."),
+    "compare": ("compare", "Runs", "Differences between two runs by site, with intervals."),
+    "show": ("show", "Runs", "Print a run: verdict, table, small curves."),
     "run": ("run", "Runs", "Do again what a run.toml describes."),
-    "show": ("show", "Runs", "Print a run: table, small curves, verdict."),
+    "models": ("models", "Runs", "The models of the two papers, and which are at hand."),
+    "demo": ("demo", "Runs", "The main job on what is embedded, offline, in a few minutes."),
 }
 
 

@@ -56,7 +56,7 @@ def show(console: Console, rows: Sequence[Row], *, title: str, verdict: str | No
         console.print(f"verdict: [bold]{_plain(verdict)}[/bold]")
     for note in notes:
         console.print(f"[yellow]note:[/yellow] {_plain(note)}")
-    sites = list(dict.fromkeys((row.model, row.site) for row in rows if row.metric == "mean_cosine"))
+    sites = list(dict.fromkeys((row.model, row.site) for row in rows if row.metric == "verdict"))  # clouds are judged
     if not sites:
         console.print(_plain_rows(rows))
     elif len(sites) == 1:

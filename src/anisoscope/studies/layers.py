@@ -71,6 +71,12 @@ class Measured:
     model: dict[str, Any]
     notes: tuple[str, ...]
 
+    def state(self) -> dict[str, Any]:
+        """The sums of every site, as tensors to store."""
+        from anisoscope.runs.engine import join_states
+
+        return join_states(self.moments)
+
 
 def measure_models(
     settings: MeasureSettings,
@@ -80,8 +86,6 @@ def measure_models(
     existing: Existing = "resume",
 ) -> Measurement:
     """Measure one or several models and keep the run; a killed run continues, a finished one is used again."""
-    from anisoscope.runs.engine import join_states
-
     if not settings.models:
         raise UsageError("no model was named", do="anisoscope measure MODEL, see `anisoscope models`")
     folder = out or default_folder(settings, name="+".join(Path(name).name for name in settings.models))
@@ -100,11 +104,11 @@ def measure_models(
     state = {
         (f"{name}|{key}" if several else key): tensor
         for name, one in measured.items()
-        for key, tensor in join_states(one.moments).items()
+        for key, tensor in one.state().items()
     }
     notes = [f"{name}: {note}" if several else note for name, one in measured.items() for note in one.notes]
     run = Measurement(
-        tuple(rows), _verdict(rows), tuple(notes), None, settings.command, settings.as_dict(),
+        tuple(rows), verdict_line(rows), tuple(notes), None, settings.command, settings.as_dict(),
         {name: one.protocol for name, one in measured.items()},
         {name: one.data for name, one in measured.items()},
         state=state,
@@ -223,7 +227,7 @@ def _gather(notes: Sequence[str]) -> list[str]:
     ]
 
 
-def _verdict(rows: Sequence[Row]) -> str:
+def verdict_line(rows: Sequence[Row]) -> str:
     """The verdict of each model over its sites, in one line."""
     models = list(dict.fromkeys(row.model for row in rows))
     lines = {

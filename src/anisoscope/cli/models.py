@@ -1,0 +1,49 @@
+"""`anisoscope models`"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from anisoscope.cli.measure import ModelsDir
+from anisoscope.cli.output import Json, print_json
+
+
+def models(
+    modality: Annotated[str | None, typer.Option(help="Only text, speech or vision.")] = None,
+    figure: Annotated[str | None, typer.Option(help="Only those of a figure, e.g. 1, 3a, M1.")] = None,
+    models_dir: ModelsDir = None,
+    json: Json = False,
+) -> None:
+    """The models of the two papers, and which of them are at hand on this machine.
+
+    \b
+    Examples:
+      anisoscope models
+      anisoscope models --modality speech --models-dir /mirror
+    """
+    from anisoscope.models.catalogue import at_hand, catalogue
+
+    entries = [(entry, at_hand(entry, models_dir)) for entry in catalogue(modality=modality, figure=figure)]
+    if json:
+        found = [
+            {"id": entry.id, "label": entry.label, "modality": entry.modality, "figures": list(entry.figures),
+             "at_hand": None if where is None else str(where)}
+            for entry, where in entries
+        ]  # fmt: skip
+        print_json({"models": found})
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("model", "modality", "figures", "here", box=box.SIMPLE_HEAD, pad_edge=False)
+    seeds = [entry for entry, _ in entries if entry.series == "multiberts"]
+    for entry, where in entries:
+        if entry in seeds[1:] and where is None:
+            continue  # twenty-five lines that differ in a digit
+        several = f" … seed_{len(seeds) - 1}" if entry in seeds[:1] and len(seeds) > 1 else ""
+        table.add_row(entry.id + several, entry.modality, ", ".join(entry.figures), "yes" if where else "")
+    Console().print(table)
+    typer.echo(f"{sum(where is not None for _, where in entries)} of {len(entries)} are at hand (mirror or hub cache).")
