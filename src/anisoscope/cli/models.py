@@ -38,7 +38,10 @@ def models(
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("model", "modality", "figures", "here", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("model", overflow="fold", min_width=44)
+    for name in ("modality", "figures", "here"):
+        table.add_column(name)
     seeds = [entry for entry, _ in entries if entry.series == "multiberts"]
     for entry, where in entries:
         if entry in seeds[1:] and where is None:
