@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 from transformers import AutoConfig, AutoModel
 
+from anisoscope.models.characterbert import CharacterBertModel
 from anisoscope.models.extra import register
+from anisoscope.models.manta import MantaForConditionalGeneration
+from anisoscope.models.van import VanModel
 
 
 def test_importing_the_registration_does_not_import_torch():
@@ -19,12 +23,8 @@ def test_importing_the_registration_does_not_import_torch():
 def test_registering_twice_changes_nothing():
     register()
     names = ("character_bert", "manta", "van")
-    before = {name: AutoModel._model_mapping[type(AutoConfig.for_model(name))] for name in names}
+    mapping: Any = AutoModel._model_mapping
+    before = [mapping[type(AutoConfig.for_model(name))] for name in names]
     register()
-    after = {name: AutoModel._model_mapping[type(AutoConfig.for_model(name))] for name in names}
-    assert before == after
-    assert [kind.__name__ for kind in after.values()] == [
-        "CharacterBertModel",
-        "MantaForConditionalGeneration",
-        "VanModel",
-    ]
+    after = [mapping[type(AutoConfig.for_model(name))] for name in names]
+    assert before == after == [CharacterBertModel, MantaForConditionalGeneration, VanModel]

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -38,6 +39,10 @@ PREPROCESSOR = {
 }  # fmt: skip
 
 
+def config(**options: Any) -> VanConfig:
+    return VanConfig(**options)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _registered() -> Iterator[None]:
     register()
@@ -47,7 +52,7 @@ def _registered() -> Iterator[None]:
 
 @pytest.fixture
 def model() -> VanForImageClassification:
-    made = VanForImageClassification(VanConfig(**CONFIG)).eval()
+    made = VanForImageClassification(config(**CONFIG)).eval()
     made.load_state_dict(recorded.tensors("van_tiny_state"))
     return made
 
@@ -95,7 +100,7 @@ def _no_residual(block: VanBlock, x: Tensor) -> Tensor:
 def _set_eps(model: nn.Module, kind: type[nn.Module], eps: float) -> None:
     for part in model.modules():
         if isinstance(part, kind):
-            part.eps = eps
+            setattr(part, "eps", eps)  # noqa: B010 - either norm has it, their common class has not
 
 
 MISTAKES = {
@@ -142,7 +147,7 @@ def test_a_batch_equals_its_pictures_one_by_one(model: VanForImageClassification
 @pytest.mark.parametrize("size", SIZES)
 def test_published_sizes_have_the_published_tensors(size: str):
     widths, depths = SIZES[size]
-    made = recorded.empty(VanForImageClassification, VanConfig(hidden_sizes=widths, depths=depths, num_labels=1000))
+    made = recorded.empty(VanForImageClassification, config(hidden_sizes=widths, depths=depths, num_labels=1000))
     expected = recorded.facts(f"published_shapes_van-{size}")
     assert recorded.shapes(made) == expected["tensors"]
     assert made.num_parameters() == expected["n_parameters"]
@@ -151,8 +156,8 @@ def test_published_sizes_have_the_published_tensors(size: str):
 @pytest.mark.parametrize("pickled", [True, False])
 def test_the_published_layout_opens(tmp_path: Path, io: dict[str, Tensor], pickled: bool):
     state = recorded.tensors("van_tiny_state")
-    config = {"architectures": ["VanForImageClassification"], "model_type": "van", "image_size": 64, **CONFIG}
-    folder = recorded.publish(tmp_path, config, state, pickled=pickled)
+    written = {"architectures": ["VanForImageClassification"], "model_type": "van", "image_size": 64, **CONFIG}
+    folder = recorded.publish(tmp_path, written, state, pickled=pickled)
     body, report = AutoModel.from_pretrained(folder, output_loading_info=True)
     headed = AutoModelForImageClassification.from_pretrained(folder)
     assert isinstance(body, VanModel)
@@ -166,10 +171,10 @@ def test_the_published_layout_opens(tmp_path: Path, io: dict[str, Tensor], pickl
 
 def test_what_is_saved_opens_again(tmp_path: Path, model: VanForImageClassification):
     model.save_pretrained(tmp_path)
-    config = AutoConfig.from_pretrained(tmp_path)
+    written = AutoConfig.from_pretrained(tmp_path)
     again = AutoModelForImageClassification.from_pretrained(tmp_path)
-    assert isinstance(config, VanConfig)
-    assert (config.depths, config.num_labels) == ([2, 1, 3, 1], 5)
+    assert isinstance(written, VanConfig)
+    assert (written.depths, written.num_labels) == ([2, 1, 3, 1], 5)
     assert recorded.furthest(dict(again.state_dict()), dict(model.state_dict())) == 0
 
 
@@ -235,7 +240,7 @@ def test_a_saved_processor_is_found_again(tmp_path: Path):
 
 def test_a_fresh_model_starts_as_specified():
     torch.manual_seed(0)
-    made = VanForImageClassification(VanConfig(hidden_sizes=(32, 64, 160, 256), depths=(1, 1, 1, 1), num_labels=1000))
+    made = VanForImageClassification(config(hidden_sizes=(32, 64, 160, 256), depths=(1, 1, 1, 1), num_labels=1000))
     state = made.state_dict()
     stage = "van.encoder.stages.3"
     dense, depthwise = state[f"{stage}.layers.0.mlp.in_dense.weight"], state[f"{stage}.layers.0.mlp.depth_wise.weight"]
@@ -252,8 +257,8 @@ def test_a_fresh_model_starts_as_specified():
 
 
 def test_paths_are_dropped_more_often_in_deeper_blocks():
-    config = VanConfig(**{**CONFIG, "drop_path_rate": 0.6})
-    rates = [part.drop_path.drop_prob for part in VanModel(config).modules() if isinstance(part, VanBlock)]
+    made = VanModel(config(**{**CONFIG, "drop_path_rate": 0.6}))
+    rates = [part.drop_path.drop_prob for part in made.modules() if isinstance(part, VanBlock)]
     assert rates == pytest.approx([0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
 
 
