@@ -64,6 +64,18 @@ def show(console: Console, rows: Sequence[Row], *, title: str, verdict: str | No
             console.print(table)
     else:
         console.print(_many_sites(rows, wide=console.width >= 100))
+        for line in _curves(rows):
+            console.print(line, highlight=False)
+
+
+def _curves(rows: Sequence[Row]) -> list[str]:
+    """The average cosine along the sites of each model, drawn in a line."""
+    lines = []
+    for model in dict.fromkeys(row.model for row in rows if row.metric == "verdict"):
+        values = [row.value for row in rows if (row.model, row.metric, row.positions) == (model, "mean_cosine", "all")]
+        name = f" {_plain(model)}" if model else ""
+        lines.append(f"cosine along the sites, 0 to 1: {sparkline(values, low=0.0, high=1.0)}{name}")
+    return lines
 
 
 def _plain(text: str) -> str:

@@ -114,11 +114,11 @@ def verdict_of(words: Iterable[str]) -> str:
     """One line for many sites: how many got which verdict, the most frequent first.
 
     >>> verdict_of(["drifted", "drifted", "isotropic"])
-    'drifted (2 of 3 sites), isotropic (1)'
+    'drifted (2 of 3 sites); isotropic (1)'
     """
     words = list(words)
     counts = sorted(((words.count(word), word) for word in set(words)), key=lambda pair: (-pair[0], pair[1]))
     if len(counts) == 1:
         return counts[0][1] if len(words) == 1 else f"{counts[0][1]} (all {len(words)} sites)"
     parts = [f"{word} ({count}{f' of {len(words)} sites' if i == 0 else ''})" for i, (count, word) in enumerate(counts)]
-    return ", ".join(parts)
+    return "; ".join(parts)
