@@ -31,8 +31,9 @@ def sequence_key(name: str) -> int:
 
 def sequence_keys(names: Iterable[str]) -> Keys:
     """The keys of many names, each name hashed once."""
-    known: dict[str, int] = {}
-    return np.array([known.setdefault(name, sequence_key(name)) for name in names], dtype=np.uint64)
+    names = list(names)
+    known = {name: sequence_key(name) for name in set(names)}
+    return np.array([known[name] for name in names], dtype=np.uint64)
 
 
 def mix(keys: Keys) -> Keys:

@@ -9,7 +9,7 @@ order; subtracting one group's sums gives the jackknife. First positions are kep
 (`rest`); `all` is their sum. What is no sum (neighbours, quantiles) comes from the reservoir.
 
 Precision: unit sums are float64 throughout. The second moment is a float32 Gram matrix of each chunk about the chunk's
-own mean, plus float64 rank-one terms that move it back to the origin: with y = x − μ and r = Σy,
+own mean, plus float64 rank-one terms that move it back to the origin: with y = x − μ and r = Σx − bμ,
 
     Σxxᵀ = Σyyᵀ + rμᵀ + μrᵀ + bμμᵀ,
 
@@ -36,6 +36,7 @@ _HUGE = 65_536  # above this d (flattened maps), fewer jackknife groups, so that
 _BLOCK = 512  # rows in float64 at a time: they stay in the cache
 _GRAM_BLOCK = 8192
 _OPEN_BYTES = 64 * 2**20
+_FLOAT32_SAFE = (1e-12, 1e15)  # norms whose squares, summed over a block, neither vanish nor overflow in float32
 PARTS = ("rest", "first")
 
 
@@ -89,7 +90,7 @@ class Moments:
             self._sums[f"cross.{name}"] = self._zeros(self.groups)
         self._open: OrderedDict[int, _OpenSequence] = OrderedDict()
         self._closed: set[int] = set()
-        self._rows = 0
+        self._unnamed = 0  # rows that came without a sequence
 
     def _zeros(self, *shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
         return torch.zeros(*shape, dtype=dtype, device=self.device)
@@ -116,7 +117,8 @@ class Moments:
     ) -> None:
         """Add the vectors x (n, d).
 
-        - `sequences`: the key of each row's sequence; without it every row is a sequence of its own.
+        - `sequences`: the key of each row's sequence; without it every row is a sequence of its own, known by its
+          number, so that two such Moments cannot be merged.
         - `positions`: each row's place in its sequence (default: order of arrival); decides the reservoir's choice.
         - `first`: which rows are first positions.
         - `whole`: every sequence of this chunk is complete in it, so none is kept open.
@@ -124,8 +126,11 @@ class Moments:
         x = self._checked(x, sequences, positions, first)
         n = len(x)
         if sequences is None:
-            sequences, whole = np.arange(self._rows, self._rows + n, dtype=np.uint64), True
-        self._rows += n
+            sequences, whole = np.arange(self._unnamed, self._unnamed + n, dtype=np.uint64), True
+            self._unnamed += n
+        sequences = np.asarray(sequences, dtype=np.uint64)
+        if self._closed and not self._closed.isdisjoint(np.unique(sequences).tolist()):
+            raise _arrived_after_closing(self.open_limit)
         if positions is None:
             positions = self._arrivals(sequences, whole=whole)
         first = np.zeros(n, dtype=bool) if first is None else np.asarray(first, dtype=bool)
@@ -140,7 +145,7 @@ class Moments:
         self.reservoir.offer(x, sequences, positions, first)
         self._add_directions(x, norms, sequences, first, whole=whole)
         if self.spectrum:
-            self._add_second_moment(x, first)
+            self._add_second_moment(x, norms, first)
 
     def _checked(self, x: torch.Tensor, *per_row: NDArray | None) -> torch.Tensor:
         if x.ndim != 2 or x.shape[1] != self.d:
@@ -159,8 +164,10 @@ class Moments:
         keys, starts, counts = np.unique(sequences[order], return_index=True, return_counts=True)
         positions[order] = np.arange(len(sequences)) - np.repeat(starts, counts)
         if not whole:
-            held = [self._open[int(key)].arrived if int(key) in self._open else 0 for key in keys]
-            positions[order] += np.repeat(np.array(held, dtype=np.int64), counts)
+            pieces = [self._open.setdefault(key, _OpenSequence(self.d, self.device)) for key in keys.tolist()]
+            positions[order] += np.repeat(np.array([piece.arrived for piece in pieces], dtype=np.int64), counts)
+            for piece, count in zip(pieces, counts.tolist(), strict=True):
+                piece.arrived += count  # also what is left out later: a place in the sequence stays a place
         return positions
 
     def _norms(self, x: torch.Tensor) -> torch.Tensor:
@@ -211,17 +218,19 @@ class Moments:
         sum_x, sum_unit, squares = self._zeros(count, self.d), self._zeros(count, self.d), self._zeros(2, self.d)
         for start in range(0, len(x), _BLOCK):
             rows = slice(start, start + _BLOCK)
-            block = x[rows].double()  # (b, d)
+            block = x[rows].double()  # (b, d), the caller's own memory where x is float64
             sum_x.index_add_(0, where[rows], block)
-            block /= norms[rows, None]
-            sum_unit.index_add_(0, where[rows], block)
+            units = block / norms[rows, None]
+            sum_unit.index_add_(0, where[rows], units)
             is_first = (where[rows] % 2).double()
-            squares += torch.stack([1 - is_first, is_first]) @ block.square_()
+            squares += torch.stack([1 - is_first, is_first]) @ units.square_()
         for part, square in zip(PARTS, squares, strict=True):
             self._sums[f"{part}.unit2"] += square
         return *totals, sum_x, sum_unit
 
-    def _add_second_moment(self, x: torch.Tensor, first: NDArray[np.bool_]) -> None:
+    def _add_second_moment(self, x: torch.Tensor, norms: torch.Tensor, first: NDArray[np.bool_]) -> None:
+        if not _FLOAT32_SAFE[0] < float(norms.max()) < _FLOAT32_SAFE[1]:
+            x = x.double()
         for part, chosen in (("rest", ~first), ("first", first)):
             if not chosen.any():
                 continue
@@ -231,7 +240,8 @@ class Moments:
                 block = rows[start : start + _GRAM_BLOCK]
                 mean = block.mean(0)
                 centred = block - mean
-                shift, rest = mean.double(), centred.sum(0, dtype=torch.float64)
+                shift = mean.double()
+                rest = block.sum(0, dtype=torch.float64) - len(block) * shift  # of x, not of y, which is rounded
                 second += _gram(centred)
                 second += torch.outer(rest, shift) + torch.outer(shift, rest) + len(block) * torch.outer(shift, shift)
 
@@ -239,12 +249,9 @@ class Moments:
 
     def _add_to_sequences(self, keys: Keys, sum_unit: torch.Tensor, counts: NDArray[np.int64], *, whole: bool) -> None:
         for i, key in enumerate(int(key) for key in keys):
-            if key in self._closed:
-                raise _arrived_after_closing(self.open_limit)
             piece = self._open.get(key) or _OpenSequence(self.d, self.device)
             piece.sums += sum_unit[2 * i : 2 * i + 2]
             piece.counts += counts[2 * i : 2 * i + 2]
-            piece.arrived += int(counts[2 * i : 2 * i + 2].sum())
             self._open[key] = piece
             self._open.move_to_end(key)
             if whole:
@@ -265,7 +272,7 @@ class Moments:
             sums[f"{part}.sequences"][group] += float(counts[p] > 0)
         sums["cross.energy"][group] += 2 * gram[0, 1]
         sums["cross.pairs"][group] += 2.0 * counts[0] * counts[1]
-        sums["cross.sequences"][group] += 1.0
+        sums["cross.sequences"][group] += float(counts.any())
 
     # -- reading, merging, storing -----------------------------------------------------------------------------------
 
@@ -280,11 +287,17 @@ class Moments:
 
     def merge(self, other: Moments) -> None:
         """Add what another Moments saw; refuses one of another kind, and sequences that were closed in two places."""
-        mine = (self.d, self.groups, self.spectrum, self.seed)
-        theirs = (other.d, other.groups, other.spectrum, other.seed)
+        mine, theirs = (
+            (m.d, m.groups, m.spectrum, m.seed, m.reservoir.capacity, m.reservoir.seed) for m in (self, other)
+        )
         if mine != theirs:
-            names = "d, groups, spectrum, seed"
+            names = "d, groups, spectrum, seed, capacity and seed of the reservoir"
             raise UsageError(f"cannot merge moments of different kinds ({names})", got=theirs, expected=mine)
+        if self._unnamed and other._unnamed:
+            raise UsageError(
+                "cannot merge moments whose vectors have no sequences: both count them from 0",
+                do="give `sequences`, a key of its own to every row, to the updates of all shards",
+            )
         seen = self._closed | self._open.keys()
         if (other._closed & seen) or (self._closed & other._open.keys()):
             raise _arrived_after_closing(self.open_limit)
@@ -296,7 +309,7 @@ class Moments:
             piece.counts += theirs_open.counts
             piece.arrived += theirs_open.arrived
         self._closed |= other._closed
-        self._rows += other._rows
+        self._unnamed += other._unnamed
         while len(self._open) > self.open_limit:
             self._close(next(iter(self._open)))
         self.reservoir.merge(other.reservoir)
@@ -313,7 +326,7 @@ class Moments:
             "open.sums": torch.stack([piece.sums.cpu() for piece in pieces]) if pieces else none,
             "open.counts": torch.tensor(counts, dtype=torch.int64).reshape(-1, 3),
             "closed.keys": _int64(sorted(self._closed)),
-            "meta": torch.tensor([self.d, self.groups, int(self.spectrum), self.seed, self._rows]),
+            "meta": torch.tensor([self.d, self.groups, int(self.spectrum), self.seed, self._unnamed]),
         }
 
     def _nothing(self, name: str) -> bool:
@@ -323,7 +336,7 @@ class Moments:
     @classmethod
     def from_state(cls, state: Mapping[str, torch.Tensor], *, device: torch.device | str = "cpu") -> Moments:
         """The inverse of `state`."""
-        d, groups, spectrum, seed, rows = (int(value) for value in state["meta"])
+        d, groups, spectrum, seed, unnamed = (int(value) for value in state["meta"])
         moments = cls(d, spectrum=bool(spectrum), groups=groups, seed=seed, device=device)
         for name in moments._sums.keys() & state.keys():
             moments._sums[name] = state[name].to(device).clone()
@@ -336,7 +349,7 @@ class Moments:
             piece.counts += counts[:2]
             piece.arrived = int(counts[2])
         moments._closed = {int(key) for key in state["closed.keys"].numpy().view(np.uint64)}
-        moments._rows = rows
+        moments._unnamed = unnamed
         return moments
 
 

@@ -42,8 +42,8 @@ _METRICS: dict[str, Callable[[Array], Any]] = {
 class Spectrum:
     """Eigenvalues (descending), the same without each jackknife group, and what they rest on."""
 
-    values: Array  # (r,)
-    left_out: Array  # (g, r)
+    values: Array  # (d,)
+    left_out: Array  # (g, d)
     sizes: Array  # (g,) vectors of the reservoir in each group
     n: int
     shrink: float  # from the reservoir's standard error to that of the n vectors
@@ -108,7 +108,9 @@ def cloud_spectrum(sums: Sums, sample: Sample, *, centred: bool) -> Spectrum:
     without = (totals.sum(0) - totals) / np.maximum(sizes.sum() - sizes, 1)[:, None] - totals.sum(0) / sizes.sum()
     independent = sums.sequences == sums.n and sums.second is not None
     shrink = min(1.0, (len(x) / sums.n) ** 0.5) if independent else 1.0
-    return Spectrum(values, np.clip(values + without, 0, None), sizes, n, shrink, note)
+    left_out = np.clip(values + without, 0, None)
+    absent = sums.d - len(values)  # directions that a sample smaller than d cannot have: no variance there
+    return Spectrum(np.pad(values, (0, absent)), np.pad(left_out, ((0, 0), (0, absent))), sizes, n, shrink, note)
 
 
 def _spectrum_of_rows(x: Array, *, degrees: int) -> tuple[Array, Array]:

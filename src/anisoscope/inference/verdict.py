@@ -4,7 +4,8 @@
 |---|---|
 | too few samples to say | fewer than 32 vectors, or none of the rules below holds and n < 10·d |
 | drifted | average cosine ≥ 0.1, with an interval above 0 (without an interval: Rayleigh p < 0.01) |
-| dominated by outlier dimensions | one to eight dimensions hold half of the variance, or of an average cosine ≥ 0.1 |
+| dominated by outlier dimensions | one to eight outlier dimensions hold half of the variance, or three dimensions (of
+  at least 32) half of an average cosine ≥ 0.1 |
 | few-dimensional | unbiased participation ratio ≤ d/10 |
 | isotropic | n ≥ 10·d, average cosine within ±0.05, unbiased participation ratio ≥ d/2 |
 | weakly anisotropic | none of these |

@@ -49,7 +49,8 @@ class Run:
         """The tidy table, as it opens in pandas, polars and DuckDB too."""
         import pyarrow.parquet as pq
 
-        return pq.read_table(self.folder / "measurements.parquet")
+        with _damage_named(self.folder / "measurements.parquet") as path:
+            return pq.read_table(path)
 
     @cached_property
     def _rows(self) -> list[Row]:
@@ -63,15 +64,15 @@ class Run:
         """The arrays that a study keeps beside the table; empty where there are none."""
         from safetensors.numpy import load_file
 
-        path = self.folder / "arrays.safetensors"
-        return load_file(path) if path.exists() else {}
+        with _damage_named(self.folder / "arrays.safetensors") as path:
+            return load_file(path) if path.exists() else {}
 
     def state(self) -> dict[str, torch.Tensor]:
         """The sums; empty where the run did not keep them."""
         from safetensors.torch import load_file
 
-        path = self.folder / "moments.safetensors"
-        return load_file(path) if path.exists() else {}
+        with _damage_named(self.folder / "moments.safetensors") as path:
+            return load_file(path) if path.exists() else {}
 
     @property
     def name(self) -> str:
@@ -155,8 +156,26 @@ def atomic(path: Path):
     try:
         yield partial
         os.replace(partial, path)
+    except Exception as error:
+        from safetensors import SafetensorError
+
+        if isinstance(error, SafetensorError):  # what safetensors makes of a full disk is no OSError
+            raise OSError(str(error)) from error
+        raise
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _damage_named(path: Path):
+    """Read a file of a run; what the libraries raise for a damaged or missing one becomes an error that names it."""
+    from pyarrow import ArrowException
+    from safetensors import SafetensorError
+
+    try:
+        yield path
+    except (OSError, ArrowException, SafetensorError) as error:
+        raise StoreError("a file of this run cannot be read", where=path, got=error, do="make the run anew") from error
 
 
 def open_run(folder: Path | str) -> Run:
@@ -194,6 +213,8 @@ def find_existing(folder: Path, *, command: str, settings: Mapping[str, Any], ex
     - `replace`: whatever is there is removed first;
     - `refuse`: nothing may be there.
     """
+    if folder.exists() and not folder.is_dir():
+        raise UsageError("a run needs a folder, and this is a file", where=folder, do="choose another --out")
     present = folder.exists() and any(folder.iterdir())
     if existing == "refuse" and present:
         raise StoreError("the folder is not empty", where=folder, do="choose another --out, or --existing replace")
@@ -233,6 +254,8 @@ def _remove_run(folder: Path) -> None:
         raise UsageError("this is not a run folder, so it is not replaced", where=folder, do="choose another --out")
     for name in ("measurements.parquet", "arrays.safetensors", "moments.safetensors", "manifest.json", "run.toml"):
         (folder / name).unlink(missing_ok=True)
+    for left_behind in folder.glob(".*.partial"):  # by a process that was killed while it wrote
+        left_behind.unlink(missing_ok=True)
     for name in ("partial", "figures"):
         shutil.rmtree(folder / name, ignore_errors=True)
 
@@ -240,9 +263,10 @@ def _remove_run(folder: Path) -> None:
 def begin(folder: Path, *, command: str, settings: Mapping[str, Any]) -> None:
     """Record what is about to be computed, so that an interrupted run can be recognised and continued."""
     try:
-        (folder / "partial").mkdir(parents=True, exist_ok=True)
-        with atomic(folder / "run.toml") as path:
+        folder.mkdir(parents=True, exist_ok=True)
+        with atomic(folder / "run.toml") as path:  # first: a folder without it is not known for a run
             path.write_text(toml.dumps({"command": command, "settings": dict(settings)}), encoding="utf-8")
+        (folder / "partial").mkdir(exist_ok=True)
     except OSError as error:
         raise StoreError("the run folder cannot be made", where=folder, got=error, do="choose another --out") from error
 

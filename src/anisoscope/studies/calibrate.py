@@ -32,6 +32,7 @@ from anisoscope.studies.vectors import VectorsSettings, sum_vectors
 
 if TYPE_CHECKING:
     from anisoscope.accumulate.moments import Moments
+    from anisoscope.inputs.vectors import VectorSource
 
 Array = NDArray[np.float64]
 HELD_OUT = 1024
@@ -65,12 +66,16 @@ def calibrate_files(
     settings: CalibrateSettings, *, out: Path | None = None, existing: Existing = "resume"
 ) -> Measurement:
     """Calibrate the vectors of files and keep the run."""
+    from anisoscope.inputs.files import digest
     from anisoscope.inputs.vectors import open_vectors
 
     if not all(0 < rate < 1 for rate in settings.rates):
         raise UsageError("false-positive rates lie between 0 and 1", got=settings.rates)
     source = open_vectors(settings.files, column=settings.column, group=settings.group)
-    fingerprint = source.fingerprint()
+    asked = open_vectors(settings.queries, column=settings.column) if settings.queries else None
+    if asked is not None and asked.dim != source.dim:
+        raise UsageError("queries and documents have different dimensions", got=asked.dim, expected=source.dim)
+    fingerprint = digest([part.fingerprint().encode() for part in (source, asked) if part is not None])
     folder = out or default_folder(settings, name=source.name, data=fingerprint)
     finished = reuse_or_begin(folder, settings, existing=existing, data=fingerprint)
     if finished is not None:
@@ -79,8 +84,8 @@ def calibrate_files(
     plain = VectorsSettings(files=settings.files, column=settings.column, group=settings.group, seed=settings.seed)
     moments = sum_vectors(source, plain)
     held, fitted, n = hold_out(moments)
-    if settings.queries:
-        held = _with_queries(settings, held, moments.d)
+    if asked is not None:
+        held = _with_queries(asked, settings, held)
     rows, arrays = calibrate(held, fitted, rates=settings.rates, n=n)
     kind = "query and document" if settings.queries else "two rows"
     protocol = {
@@ -108,14 +113,11 @@ def hold_out(moments: Moments) -> tuple[HeldOut, corrections.Corrections, int]:
     return HeldOut(rows, keys), fitted, sums.n - kept
 
 
-def _with_queries(settings: CalibrateSettings, documents: HeldOut, d: int) -> HeldOut:
-    from anisoscope.inputs.vectors import open_vectors
-
-    source = open_vectors(settings.queries, column=settings.column)
-    if source.dim != d:
-        raise UsageError("queries and documents have different dimensions", got=source.dim, expected=d)
+def _with_queries(asked: VectorSource, settings: CalibrateSettings, documents: HeldOut) -> HeldOut:
     plain = VectorsSettings(files=settings.queries, column=settings.column, spectrum=False, seed=settings.seed)
-    sample = sum_vectors(source, plain).reservoir.sample()
+    sample = sum_vectors(asked, plain).reservoir.sample()
+    if not len(sample):
+        raise InputError("there is no usable query", where=asked.name, expected="finite vectors that are not zero")
     return HeldOut(sample.x[:HELD_OUT].astype(float), sample.keys[:HELD_OUT], against=documents.rows)
 
 
@@ -128,12 +130,16 @@ def calibrate(
     for name in corrections.NAMES:
         similarity, allowed, groups = _similarities(held, fitted, name)
         upper = np.triu(allowed, 1) if held.against is None else allowed  # each pair once
+        if not upper.any():
+            raise InputError("all rows belong to one group: there are no unrelated pairs", do="leave --group out")
         arrays[f"histogram.{name}"] = _density(similarity[upper], arrays["edges"])
         values = _statistics(similarity, allowed, upper, rates)
         sizes = np.bincount(groups[0], minlength=GROUPS)
         left = np.full((GROUPS, len(values)), np.nan)
         for g in np.flatnonzero(sizes):
             kept = (groups[0] != g)[:, None] & (groups[1] != g)[None, :]
+            if not (upper & kept).any():
+                continue
             left[g] = _statistics(similarity, allowed & kept, upper & kept, rates)
         low, high = jackknife(left, values, sizes)
         pairs = int(upper.sum())

@@ -82,6 +82,8 @@ def measure_moments(moments: Moments, settings: VectorsSettings, *, grouped: str
     from anisoscope.inference.cloud import measure_cloud
 
     sums = moments.sums()
+    if sums.d < 2:
+        raise InputError("vectors of one dimension have no directions to compare", got="d = 1", expected="d ≥ 2")
     if sums.n < 2:
         raise InputError(
             "there is nothing to measure",
