@@ -1,4 +1,4 @@
-"""Every Python and shell block of the pages runs, in order, in a folder of its own. (Blocks that need the hub are `console`.)"""
+"""Every Python and shell block of the pages runs, in order; blocks that need the hub are marked `console` instead."""
 
 from __future__ import annotations
 
