@@ -327,7 +327,7 @@ def _root_d(axes: Axes, run: Run, model: str) -> None:
     root = predicted[0].value ** 0.5
     axes.axhline(root, color=NULL, linestyle=":", linewidth=1)
     axes.annotate(
-        f"$\\sqrt{{d}}$ = {root:.2f}: a fresh LayerNorm's output", (1, root), xycoords=("axes fraction", "data"),
+        f"$\\sqrt{{d}}$ = {root:.2f}, LayerNorm's scale", (1, root), xycoords=("axes fraction", "data"),
         xytext=(-2, 2), textcoords="offset points", ha="right", va="bottom", fontsize=6, color=NULL,
     )  # fmt: skip
 

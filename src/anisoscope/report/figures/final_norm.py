@@ -1,0 +1,225 @@
+"""Figures M2 and M3: the stack with the final norm set apart, and what that norm does, from runs of `final-norm`.
+
+M2 draws the mean cosine of every site in order of computation, over all pairs, between and within sequences, and the
+step that the final norm makes at the end. M3 draws ‖b‖, ‖b‖/‖g‖ and the cosine that the norm alone implies beside the
+measured ones, over checkpoints, or over blocks for a post-norm model that was measured once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anisoscope.errors import StoreError
+from anisoscope.geometry.null import cosine_quantile
+from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, style
+from anisoscope.runs.store import Run
+from anisoscope.runs.table import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ABLATED = {"without_bias": "$b=0$", "unit_gain": "$g=1$", "mean_removed": "mean removed"}
+_PAIRS = {
+    "mean_cosine": "all pairs",
+    "mean_cosine_inter": "between sequences",
+    "mean_cosine_intra": "within sequences",
+}
+
+
+@dataclass(frozen=True)
+class ClosingNorm:
+    """What the rows of a run say about one norm that makes a site, at one step."""
+
+    model: str
+    step: int | None
+    site: str
+    rows: dict[tuple[str, str], Row]
+
+    def row(self, metric: str) -> Row | None:
+        return self.rows.get((self.site, metric))
+
+    def ablated(self, name: str) -> Row | None:
+        return self.rows.get((f"{self.site}.{name}", "mean_cosine"))
+
+
+def closing_norms(rows: Sequence[Row]) -> list[ClosingNorm]:
+    """The norms that close the stack or its blocks, in order of model, step and site."""
+    kept = [row for row in rows if row.positions == "all"]
+    by_step: dict[tuple[str, int | None], dict[tuple[str, str], Row]] = {}
+    for row in kept:
+        by_step.setdefault((row.model, row.step), {})[row.site, row.metric] = row
+    return [
+        ClosingNorm(model, step, site, cells)
+        for (model, step), cells in by_step.items()
+        for site, metric in cells
+        if metric == "cosine_above_implied"
+    ]
+
+
+def figures_of_norms(run: Run) -> dict[str, Callable[[Run], Figure]]:
+    """The figures that a run of `final-norm` can show."""
+    found: dict[str, Callable[[Run], Figure]] = {"figure_M2": figure_m2}
+    if closing_norms(run.rows()):
+        found["figure_M3"] = figure_m3
+    return found
+
+
+def figure_m2(run: Run) -> Figure:
+    """Mean cosine by site at the last step of each model; open markers are what a norm made."""
+    import matplotlib.pyplot as plt
+
+    rows = [row for row in run.rows(positions="all") if row.metric in _PAIRS and row.value is not None]
+    sites = _stack(rows)
+    if not sites:
+        raise StoreError("this run holds no layers", where=run.folder, do="give a run of `final-norm` or `measure`")
+    models = list(dict.fromkeys(model for model, _ in sites))
+    with style():
+        width = COLUMN if len(models) == 1 else WIDE
+        figure, panels = plt.subplots(
+            1, len(models), figsize=(width, 2.7), sharey=True, squeeze=False, layout="constrained"
+        )
+        for panel, model in zip(panels[0], models, strict=True):
+            mine = [site for name, site in sites if name == model]
+            _draw_stack(panel, [row for row in rows if row.model == model], mine)
+            _pair_quantile(panel, run.rows(model=model, metric="dimension", positions="all"))
+            panel.set_title(f"M2  {model.rpartition('/')[2]}")
+        panels[0, 0].set_ylabel("mean cosine")
+        panels[0, 0].legend(loc="best")
+    return figure
+
+
+def figure_m3(run: Run) -> Figure:
+    """Bias and gain; implied and measured cosine; ablations: over steps, else over the blocks of one model."""
+    import matplotlib.pyplot as plt
+
+    norms = closing_norms(run.rows())
+    if not norms:
+        raise StoreError("no norm closes anything in this run", where=run.folder, do="give a run of `final-norm`")
+    along, label = _axis(norms)
+    with style():
+        figure, (left, middle, right) = plt.subplots(1, 3, figsize=(WIDE, 2.5), layout="constrained")
+        _parameters(left, along)
+        for metric, text, shade in (
+            ("implied_cosine", "implied, $r^2/(1+r^2)$", INK),
+            ("mean_cosine_before", "before the norm", colour(0)),
+            ("mean_cosine", "after the norm", colour(1)),
+        ):
+            _line(middle, [(x, norm.row(metric)) for x, norm in along], text, shade, dashed=shade == INK)
+        for index, (name, text) in enumerate({"as_it_is": "as it is", **ABLATED}.items()):
+            _line(right, [(x, norm.ablated(name)) for x, norm in along], text, colour(index + 1))
+        middle.set(title="mean cosine", ylim=(min(-0.04, middle.get_ylim()[0]), 1.04))
+        right.set(title="after the norm, ablated", ylim=(min(-0.04, right.get_ylim()[0]), 1.04))
+        for panel in (left, middle, right):
+            panel.set_xlabel(label)
+            panel.set_xlim(*_margins([x for x, _ in along]))
+        for panel in (middle, right):
+            panel.axhline(0, color=NULL, linestyle=":", linewidth=1)
+            panel.legend(loc="best", fontsize=6.5)
+        figure.suptitle(f"M3  {norms[0].model.rpartition('/')[2]}", fontsize=8.5, fontweight="bold", x=0.01, ha="left")
+    return figure
+
+
+def _stack(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """(model, site) of the last step, without the inputs of block norms and without ablations."""
+    last = {row.model: row.step for row in sorted(rows, key=lambda row: -1 if row.step is None else row.step)}
+    kept = dict.fromkeys((row.model, row.site) for row in rows if row.step == last[row.model])
+    aside = (".before_norm", ".as_it_is", *(f".{name}" for name in ABLATED))
+    return [(model, site) for model, site in kept if not site.endswith(aside)]
+
+
+def _draw_stack(panel: Axes, rows: Sequence[Row], sites: Sequence[str]) -> None:
+    last = max((row.step for row in rows if row.step is not None), default=None)
+    cells = {(row.site, row.metric): row for row in rows if row.step == last}
+    for index, (metric, text) in enumerate(_PAIRS.items()):
+        found = [(x, cells[site, metric]) for x, site in enumerate(sites) if (site, metric) in cells]
+        if not found:
+            continue
+        x = np.array([place for place, _ in found], float)
+        y = np.array([row.value for _, row in found], float)
+        low, high = (
+            np.array([getattr(row, end) if getattr(row, end) is not None else row.value for _, row in found], float)
+            for end in ("low", "high")
+        )
+        panel.fill_between(x, low, high, color=colour(index), alpha=0.15, linewidth=0)
+        panel.plot(x, y, color=colour(index), linestyle=("-", "--", ":")[index], label=text)
+        for place, height, (_, row) in zip(x, y, found, strict=True):
+            face = "white" if row.site.endswith("norm") else colour(index)
+            panel.plot(place, height, "o", color=colour(index), markerfacecolor=face, markersize=3.4)
+    panel.axhline(0, color=NULL, linestyle=":", linewidth=1)
+    shown = [k for k, site in enumerate(sites) if len(sites) <= 9 or k % (len(sites) // 8) == 0 or k >= len(sites) - 1]
+    panel.set_xticks(shown, [_short(sites[k]) for k in shown], rotation=45, ha="right", rotation_mode="anchor")
+    panel.set_xlim(-0.4, len(sites) - 0.6)
+    panel.set_ylim(top=1.04)
+
+
+def _short(site: str) -> str:
+    return {"embeddings": "emb.", "final_norm": "final norm"}.get(
+        site, site.replace("block.", "").replace("coder.", "c. ")
+    )
+
+
+def _pair_quantile(panel: Axes, dimensions: Sequence[Row]) -> None:
+    d = min((int(row.value) for row in dimensions if row.value), default=0)
+    if d < 2:
+        return
+    height = float(cosine_quantile(0.95, d))
+    panel.axhline(height, color=NULL, linestyle=(0, (1, 3)), linewidth=0.8)
+    panel.annotate(
+        f"95 % of isotropic pairs, $d$ = {d}", (0.99, height), xycoords=("axes fraction", "data"), ha="right",
+        va="bottom", xytext=(0, 1), textcoords="offset points", fontsize=6, color=NULL,
+    )  # fmt: skip
+
+
+def _axis(norms: Sequence[ClosingNorm]) -> tuple[list[tuple[float, ClosingNorm]], str]:
+    """Norms along training (the last one of each step), or along depth where there is one step only."""
+    steps = {norm.step for norm in norms}
+    if len(steps) > 1:
+        last = {norm.step: norm for norm in norms if norm.step is not None}
+        return [(float(step), norm) for step, norm in sorted(last.items())], "training step"
+    return [(float(k), norm) for k, norm in enumerate(norms)], "norm, in order of depth"
+
+
+def _parameters(panel: Axes, along: Sequence[tuple[float, ClosingNorm]]) -> None:
+    """‖g‖ and ‖b‖ on the left axis, their ratio on the right one."""
+    for metric, text, shade in (("gain_norm", "$\\|g\\|$", colour(2)), ("bias_norm", "$\\|b\\|$", colour(3))):
+        _line(panel, [(x, norm.row(metric)) for x, norm in along], text, shade)
+    panel.set(title="parameters of the norm", ylim=(0, None))
+    if any((row := norm.row("bias_over_gain")) is not None and row.value is not None for _, norm in along):
+        other = panel.twinx()
+        _line(
+            other, [(x, norm.row("bias_over_gain")) for x, norm in along], "$\\|b\\|/\\|g\\|$ (right)", INK, dashed=True
+        )
+        other.set_ylim(0, max(0.1, other.get_ylim()[1] * 1.1))
+        other.spines["right"].set_visible(True)
+        other.grid(visible=False)
+        handles = [*panel.get_legend_handles_labels()[0], *other.get_legend_handles_labels()[0]]
+        panel.legend(handles=handles, loc="best", fontsize=6.5)
+    else:
+        panel.legend(loc="best", fontsize=6.5)
+
+
+def _line(
+    panel: Axes, found: Sequence[tuple[float, Row | None]], text: str, shade: str, *, dashed: bool = False
+) -> None:
+    kept = [(x, row) for x, row in found if row is not None and row.value is not None]
+    if not kept:
+        return
+    x, y = np.array([place for place, _ in kept]), np.array([row.value for _, row in kept], float)
+    ends = [(row.low, row.high) for _, row in kept]
+    if all(low is not None and high is not None for low, high in ends):
+        low, high = np.array(ends, float).T
+        if len(x) > 1:
+            panel.fill_between(x, low, high, color=shade, alpha=0.18, linewidth=0)
+        else:
+            panel.vlines(x, low, high, color=shade, linewidth=0.8)
+    panel.plot(x, y, "--" if dashed else "-", color=shade, marker="o", markersize=2.8, label=text)
+
+
+def _margins(along: Sequence[float]) -> tuple[float, float]:
+    span = (max(along) - min(along)) or 1.0
+    return min(along) - 0.04 * span, max(along) + 0.04 * span

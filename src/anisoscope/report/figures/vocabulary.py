@@ -1,0 +1,139 @@
+"""Figures M1 and M4: I(W) of the vocabulary matrices over training, and the matrices themselves in two dimensions.
+
+M1 draws I(W) in both sign conventions, raw and centred, with random directions of the same norms as the reference that
+a value near 1 has to beat. M4 draws the rows of a matrix on its first two singular directions; the origin is marked,
+since the distance of the cloud from it is the drift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anisoscope.errors import StoreError
+from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, style
+from anisoscope.runs.store import Run
+from anisoscope.runs.table import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_SITES = ("vocabulary.input", "vocabulary.output")
+_PANELS = 6  # checkpoints that M4 shows
+
+
+def figures_of_vocabularies(run: Run) -> dict[str, Callable[[Run], Figure]]:
+    """Both figures of a run of `vocabulary`."""
+    return {"figure_M1": figure_m1, "figure_M4": figure_m4}
+
+
+def figure_m1(run: Run) -> Figure:
+    """I(W) over steps (or for one model), one panel a matrix: raw and centred, one-sided and ±, with references."""
+    import matplotlib.pyplot as plt
+
+    sites = _sites(run)
+    with style():
+        figure, panels = plt.subplots(
+            1, len(sites), figsize=(WIDE if len(sites) > 1 else COLUMN, 2.6), sharey=True, squeeze=False,
+            layout="constrained",
+        )  # fmt: skip
+        for panel, site in zip(panels[0], sites, strict=True):
+            for shade, where, text in ((colour(1), site, "raw"), (colour(0), f"{site}.centred", "centred")):
+                for metric, line, convention in (
+                    ("partition_one_sided", "-", "one-sided"),
+                    ("partition_both", "--", "±"),
+                ):
+                    _line(panel, run.rows(site=where, metric=metric), line, shade, f"{text}, {convention}")
+            _reference(panel, run.rows(site=site, metric="partition_one_sided"))
+            panel.set(title=f"M1  {_matrix_name(run, site)}", ylim=(-0.03, 1.05), xlabel=_step_label(run))
+        panels[0, 0].set_ylabel("$I(W)$")
+        panels[0, 0].legend(loc="best", fontsize=6.5)
+    return figure
+
+
+def figure_m4(run: Run) -> Figure:
+    """The rows of each matrix on its first two singular directions, at up to six checkpoints; the origin is a cross."""
+    import matplotlib.pyplot as plt
+
+    arrays, sites = run.arrays(), _sites(run)
+    steps = sorted({int(name.split("/")[0]) for name in arrays})
+    shown = [steps[round(k)] for k in np.linspace(0, len(steps) - 1, min(_PANELS, len(steps)))]
+    with style():
+        width = min(WIDE, max(COLUMN, 1.5 * len(shown) + 0.4))
+        figure, panels = plt.subplots(
+            len(sites), len(shown), figsize=(width, 0.3 + len(sites) * min(2.6, width / len(shown))), squeeze=False,
+            layout="constrained",
+        )  # fmt: skip
+        for line, site in zip(panels, sites, strict=True):
+            for panel, step in zip(line, shown, strict=True):
+                _scatter(panel, arrays, f"{step}/{site}")
+                if len(steps) > 1:
+                    panel.set_title(f"step {step:,}", fontweight="normal")
+            line[0].set_ylabel(f"{_matrix_name(run, site)}\nsecond direction")
+        for panel in panels[-1]:
+            panel.set_xlabel("first direction")
+        figure.suptitle(f"M4  {_model(run)}", fontsize=8.5, fontweight="bold", x=0.01, ha="left")
+    return figure
+
+
+def _sites(run: Run) -> list[str]:
+    found = [site for site in _SITES if run.rows(site=site, metric="partition_one_sided")]
+    if not found:
+        raise StoreError("there are no vocabularies in this run", where=run.folder, do="give a run of `vocabulary`")
+    return found
+
+
+def _line(panel: Axes, rows: Sequence[Row], line: str, shade: str, label: str) -> None:
+    rows = [row for row in rows if row.value is not None]
+    x, y = [row.step or 0 for row in rows], np.array([row.value for row in rows], float)
+    panel.plot(
+        x,
+        y,
+        line,
+        color=shade,
+        marker="o",
+        markersize=3,
+        markerfacecolor=shade if line == "-" else "white",
+        label=label,
+    )
+
+
+def _reference(panel: Axes, rows: Sequence[Row]) -> None:
+    """I of random directions with the norms of W: the null."""
+    rows = [row for row in rows if row.null is not None]
+    x, y = [row.step or 0 for row in rows], np.array([row.null for row in rows], float)
+    panel.plot(
+        x, y, ":", color=NULL, linewidth=1, marker="_" if len(x) == 1 else None, label="random directions, same norms"
+    )
+
+
+def _scatter(panel: Axes, arrays: dict[str, np.ndarray], key: str) -> None:
+    points = arrays[f"{key}/points"]
+    counts = arrays.get(f"{key}/counts")
+    if counts is None or not counts.any():
+        panel.scatter(*points.T, s=1.2, color=colour(0), alpha=0.35, linewidths=0, rasterized=True)
+    else:
+        unseen = counts == 0
+        panel.scatter(*points[unseen].T, s=1.2, color="#BBBBBB", alpha=0.5, linewidths=0, rasterized=True)
+        panel.scatter(*points[~unseen].T, s=2, c=np.log(counts[~unseen]), cmap="viridis", linewidths=0, rasterized=True)
+    reach = 1.05 * float(np.abs(points).max())
+    panel.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+    panel.plot(0, 0, "+", color=INK, markersize=7, markeredgewidth=1)
+
+
+def _matrix_name(run: Run, site: str) -> str:
+    tied = any("tied" in row.note for row in run.rows(site=site, metric="partition_one_sided"))
+    return "tied vocabulary" if tied else f"{site.removeprefix('vocabulary.')} vocabulary"
+
+
+def _step_label(run: Run) -> str:
+    several = len({row.step for row in run.rows(metric="partition_one_sided")}) > 1
+    return "training step" if several else _model(run)
+
+
+def _model(run: Run) -> str:
+    names = dict.fromkeys(row.model.rpartition("/")[2] for row in run.rows(metric="partition_one_sided"))
+    return ", ".join(list(names)[:3]) + (" …" if len(names) > 3 else "")
