@@ -1,6 +1,7 @@
 """anisoscope: an instrument for the geometry of neural representations.
 
-The public names are those of `anisoscope.api`, found on first use: importing this package imports nothing heavy.
+The public names are those of `anisoscope.api`, and `AnisotropyMonitor`, found on first use: importing this package
+imports nothing heavy.
 
 >>> import anisoscope
 >>> sorted(name for name in dir(anisoscope) if name.startswith("measure"))
@@ -13,16 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anisoscope.api import Measurement, Run, calibrate, compare, measure, measure_vectors, open_run
+    from anisoscope.training.monitor import AnisotropyMonitor
 
 __version__ = "0.1.0"
-__all__ = ["Measurement", "Run", "calibrate", "compare", "measure", "measure_vectors", "open_run"]
+__all__ = [
+    "AnisotropyMonitor", "Measurement", "Run", "calibrate", "compare", "measure", "measure_vectors", "open_run",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
         from importlib import import_module
 
-        return getattr(import_module("anisoscope.api"), name)
+        place = "anisoscope.training.monitor" if name == "AnisotropyMonitor" else "anisoscope.api"
+        return getattr(import_module(place), name)
     raise AttributeError(f"module 'anisoscope' has no attribute {name!r}")
 
 
