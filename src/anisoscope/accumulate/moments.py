@@ -46,7 +46,8 @@ class _OpenSequence:
     __slots__ = ("arrived", "counts", "sums")
 
     def __init__(self, d: int, device: torch.device) -> None:
-        self.sums = torch.zeros(2, d, dtype=torch.float64, device=device)
+        with torch.inference_mode(False):
+            self.sums = torch.zeros(2, d, dtype=torch.float64, device=device)
         self.counts = np.zeros(2, dtype=np.int64)
         self.arrived = 0
 
@@ -93,7 +94,8 @@ class Moments:
         self._unnamed = 0  # rows that came without a sequence
 
     def _zeros(self, *shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-        return torch.zeros(*shape, dtype=dtype, device=self.device)
+        with torch.inference_mode(False):  # a capture may make them in inference mode; they are added to after it
+            return torch.zeros(*shape, dtype=dtype, device=self.device)
 
     def _empty_part(self) -> dict[str, torch.Tensor]:
         g, d = self.groups, self.d
