@@ -1,3 +1,11 @@
+"""Sums that a capture makes in inference mode are ordinary sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from anisoscope.accumulate.moments import Moments
 
 
 def test_moments_made_in_inference_mode_can_be_added_to_after_it() -> None:
