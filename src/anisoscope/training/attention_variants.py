@@ -53,9 +53,12 @@ PROJECTIONS = ("query", "key", "value", "q_proj", "k_proj", "v_proj", "c_attn", 
 
 
 def transform(
-    variant: str, q: Tensor, k: Tensor, extras: nn.Module, *, mask: Tensor | None, scaling: float
+    variant: str, q: Tensor, k: Tensor, extras: Any, *, mask: Tensor | None, scaling: float
 ) -> tuple[Tensor, Tensor]:
-    """The q and k (B, heads, T, d_h) whose products, times `scaling`, are the scores of the variant."""
+    """The q and k (B, heads, T, d_h) whose products, times `scaling`, are the scores of the variant.
+
+    `extras` holds what the variant has learned: the `VariantAttention` of the attention module.
+    """
     if variant == "cosine":
         scale = extras.log_scale.exp().to(q.dtype)[:, None, None] / scaling  # (heads, 1, 1)
         return nn.functional.normalize(q, dim=-1) * scale, nn.functional.normalize(k, dim=-1)
@@ -75,7 +78,7 @@ def weights(variant: str, scores: Tensor, mask: Tensor | None) -> Tensor:
     masked = scores if mask is None else scores + mask
     if variant == "sigmoid":
         seen = visible(masked, mask).sum(-1, keepdim=True).clamp_min(1)  # (B, 1, rows, 1)
-        return torch.sigmoid(masked - seen.log())
+        return torch.sigmoid(masked - seen.to(masked.dtype).log())
     if variant == "softmax_one":
         nobody = torch.zeros_like(masked[..., :1])
         return torch.cat((masked, nobody), dim=-1).softmax(-1)[..., :-1]
@@ -150,10 +153,10 @@ def attend(
     groups = query.shape[1] // key.shape[1]  # grouped-query attention: several query heads share a key head
     if groups > 1:
         key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
-    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     mask = None if attention_mask is None else attention_mask[..., : key.shape[-2]]
-    q, k = variant.transform(query, key, mask, scaling=scaling)
-    probabilities = variant.weights(q @ k.transpose(-1, -2) * scaling, mask).to(value.dtype)
+    q, k = variant.transform(query, key, mask, scaling=scale)
+    probabilities = variant.weights(q @ k.transpose(-1, -2) * scale, mask).to(value.dtype)
     dropped = nn.functional.dropout(probabilities, p=dropout, training=module.training)
     return variant.finish((dropped @ value).transpose(1, 2).contiguous()), probabilities
 
@@ -196,22 +199,32 @@ def restore(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
     for name, parameter in model.named_parameters():
         if f".{NAME}." not in name:
             continue
-        found = [tensor for key, tensor in stored.items() if f".{key}".endswith(f".{name}") or name.endswith(f".{key}")]
-        if len(found) != 1 or found[0].shape != parameter.shape:
+        tensor = stored.get(_place(name))
+        if tensor is None or tensor.shape != parameter.shape:
             raise ModelError(
                 f"the weights of {variant} attention are not in the checkpoint", where=folder, expected=name
             )
-        parameter.data.copy_(found[0])
+        parameter.data.copy_(tensor)
     return model
 
 
-def _stored_extras(folder: Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint that belong to the variant, from one file or from shards."""
+def _stored_extras(folder: Path) -> dict[tuple[int, str], Tensor]:
+    """The tensors of a checkpoint that belong to the variant, by place, from one file or from shards."""
     extras = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
-            extras |= {key: file.get_tensor(key) for key in file.keys() if f".{NAME}." in key}  # noqa: SIM118
+            extras |= {_place(key): file.get_tensor(key) for key in file.keys() if f".{NAME}." in key}  # noqa: SIM118
     return extras
+
+
+def _place(name: str) -> tuple[int, str]:
+    """(layer, parameter) of an extra: the path between them differs with and without head, in memory and on disk.
+
+    >>> _place("vit.encoder.layer.3.attention.anisoscope_attention.gating.weight")
+    (3, 'gating.weight')
+    """
+    path, parameter = name.split(f".{NAME}.")
+    return int([part for part in path.split(".") if part.isdigit()][-1]), parameter
 
 
 def attention_modules(model: PreTrainedModel) -> list[nn.Module]:

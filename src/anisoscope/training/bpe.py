@@ -53,7 +53,8 @@ def blocks(text: np.ndarray) -> Iterator[str]:
     start = 0
     while start < len(text):
         stop = min(start + BLOCK, len(text))
-        newlines = np.flatnonzero(text[start:stop] == ord("\n")) if stop < len(text) else ()
-        stop = start + int(newlines[-1]) + 1 if len(newlines) else stop
+        newline = bytes(text[start:stop]).rfind(b"\n")
+        if stop < len(text) and newline >= 0:
+            stop = start + newline + 1
         yield bytes(text[start:stop]).decode("utf-8", errors="replace")
         start = stop

@@ -12,6 +12,7 @@ have come without the interruption, bit for bit on the same machine.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,6 @@ from anisoscope.errors import MissingExtra, StoreError
 from anisoscope.training.recipe import Recipe
 
 if TYPE_CHECKING:
-    from torch.utils.data import Dataset
     from transformers import PreTrainedModel
 
 Announce = Callable[[str], None]
@@ -30,13 +30,18 @@ Announce = Callable[[str], None]
 class TrainingData(Protocol):
     """What a training needs of its data: `anisoscope.training.text` and `.images` make one each."""
 
-    sha256: str
-    sizes: dict[str, int]
-    processor: Any
+    @property
+    def sha256(self) -> str: ...
 
-    def training(self, seed: int) -> Dataset: ...
+    @property
+    def sizes(self) -> dict[str, int]: ...
 
-    def held_out(self) -> Dataset: ...
+    @property
+    def processor(self) -> Any: ...
+
+    def training(self, seed: int) -> Any: ...
+
+    def held_out(self) -> Any: ...
 
 
 def pretrain(recipe: Recipe, out: str | Path, *, announce: Announce = lambda line: None) -> list[tuple[int, int, Path]]:
@@ -72,7 +77,7 @@ def agree(recipe: Recipe, out: Path) -> None:
                 do=f"choose another --out, or go on with --recipe {path}",
             )
         recipe = there.model_copy(update={"seeds": tuple(sorted({*there.seeds, *recipe.seeds}))})
-    partial = path.with_suffix(".partial")
+    partial = path.with_suffix(f".{os.getpid()}")  # seeds may be trained by processes of their own
     partial.write_text(recipe.to_toml(), encoding="utf-8")
     partial.replace(path)
 

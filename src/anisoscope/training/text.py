@@ -52,7 +52,7 @@ def read_corpus(files: Sequence[str | Path], *, validation: float, length: int) 
             raise InputError("cannot train on this text", where=file, expected="a file that exists and is not empty")
         text = np.memmap(file, dtype=np.uint8, mode="r")
         for start in range(0, len(text), 1 << 24):
-            digest.update(text[start : start + (1 << 24)])
+            digest.update(text[start : start + (1 << 24)].tobytes())
         cut = len(text) - int(len(text) * validation)
         training.append(text[:cut])
         held_out.append(text[cut:])

@@ -74,9 +74,8 @@ class Publisher(TrainerCallback):
         for partial in self.folder.glob(".checkpoint-*"):
             shutil.rmtree(partial)
         self.started_at, self.started_from = time.monotonic(), state.global_step
-        self.announce(
-            f"seed {self.seed}: {'resumed at' if state.global_step else 'starts at'} step {state.global_step}"
-        )
+        verb = "goes on" if state.global_step else "starts"
+        self.announce(f"seed {self.seed}: {verb} at step {state.global_step}")
         if state.global_step == 0:
             self.publish(model, 0)
 

@@ -1,0 +1,204 @@
+"""Training lowers the loss, publishes what transformers reads, and survives being killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+from anisoscope.errors import InputError, ModelError, StoreError
+from anisoscope.training import attention_variants
+from anisoscope.training.pretrain import agree, last_state, pretrain
+from anisoscope.training.recipe import Recipe, make_recipe
+from anisoscope.training.series import find_series, read_log
+
+SMALL = {"layers": 1, "hidden": 32, "heads": 2, "length": 32, "batch": 8, "warmup": 10, "validation_batches": 4}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory) -> str:
+    """A text with structure enough to learn: every letter is followed by its successor."""
+    path = tmp_path_factory.mktemp("text") / "alphabet.txt"
+    path.write_bytes(b"abcdefghijklmnopqrstuvwxyz\n" * 800)
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize(
+    ("arch", "objective", "attention"),
+    [
+        *(("bert", "mlm", variant) for variant in attention_variants.VARIANTS),
+        ("bert", "headless", "softmax"),
+        ("gpt2", "clm", "softmax"),
+        ("neox", "clm", "softmax"),
+        ("llama", "headless", "softmax"),
+    ],
+)
+def test_training_lowers_the_loss(arch: str, objective: str, attention: str, text: str, tmp_path) -> None:
+    recipe = make_recipe(
+        arch=arch, objective=objective, attention=attention, data=[text], steps=100, first_checkpoint=64,
+        learning_rate=5e-3, **SMALL,
+    )  # fmt: skip
+    pretrain(recipe, tmp_path)
+    losses = [record["validation_loss"] for record in read_log(tmp_path, 0)]
+    enough = 0.97 if objective == "headless" else 0.85  # duplicates in a batch keep the headless loss near log N
+    assert losses[-1] < enough * losses[0]
+
+
+def test_a_series_is_what_transformers_publishes(text: str, tmp_path) -> None:
+    recipe = make_recipe(data=[text], steps=20, seeds=[3, 4], first_checkpoint=5, **SMALL)
+    checkpoints = pretrain(recipe, tmp_path)
+
+    assert [(seed, step) for seed, step, _ in checkpoints] == [(s, t) for s in (3, 4) for t in (0, 5, 10, 20)]
+    assert checkpoints == find_series(tmp_path)
+    for _, _, folder in checkpoints:
+        assert AutoConfig.from_pretrained(folder).architectures == ["BertForMaskedLM"]
+        assert len(AutoTokenizer.from_pretrained(folder)) == 261
+        assert AutoModel.from_pretrained(folder).embeddings.word_embeddings.weight.shape == (261, 32)
+    files = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    assert {file for file in files if "checkpoint" not in file} == {
+        "recipe.toml",
+        "seed-3/log.jsonl",
+        "seed-4/log.jsonl",
+    }
+    assert [record["step"] for record in read_log(tmp_path, 3)] == [0, 5, 10, 20]
+
+
+def test_the_recipe_in_the_folder_repeats_the_training(text: str, tmp_path) -> None:
+    pretrain(make_recipe(data=[text], steps=8, first_checkpoint=4, dropout=0.1, **SMALL), tmp_path / "one")
+    again = Recipe.read(tmp_path / "one" / "recipe.toml")
+    assert again.data_sha256 is not None
+    pretrain(again, tmp_path / "two")
+    assert_same_series(tmp_path / "one", tmp_path / "two")
+
+
+def test_seeds_differ_and_validate_on_the_same_windows(text: str, tmp_path) -> None:
+    from anisoscope.training.text import TextData
+
+    recipe = make_recipe(data=[text], steps=4, seeds=[0, 1], **SMALL)
+    pretrain(recipe, tmp_path)
+    data = TextData.open(recipe, tmp_path)
+    assert (data.held_out()[3]["labels"] == data.held_out()[3]["labels"]).all()
+    weights = [(tmp_path / f"seed-{seed}/checkpoint-0/model.safetensors").read_bytes() for seed in (0, 1)]
+    assert weights[0] != weights[1]
+
+
+KILLED = """
+import os, signal, sys
+import torch
+torch.set_num_threads(1)
+from anisoscope.training import pretrain, trainer
+from anisoscope.training.recipe import Recipe
+
+recipe, out, moment = sys.argv[1:]
+calls = 0
+
+def die_at(nth, work):
+    def wrapped(*args, **options):
+        global calls
+        calls += 1
+        if calls == nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return work(*args, **options)
+    return wrapped
+
+if moment == "state":  # the optimizer of the third state is not written any more
+    torch.save = die_at(7, torch.save)
+else:  # a checkpoint has its weights but not its tokenizer yet
+    from transformers import PreTrainedTokenizerFast
+    PreTrainedTokenizerFast.save_pretrained = die_at(5, PreTrainedTokenizerFast.save_pretrained)
+pretrain.pretrain(Recipe.read(recipe), out, announce=lambda line: print(line, flush=True))
+"""
+
+
+def test_a_training_that_was_killed_twice_ends_with_the_same_weights(text: str, tmp_path) -> None:
+    recipe = make_recipe(data=[text], steps=60, first_checkpoint=15, dropout=0.1, save_every=10, **SMALL)
+    path = tmp_path / "recipe.toml"
+    path.write_text(recipe.to_toml())
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    pretrain(recipe, whole)
+
+    first = run_killed(path, killed, "state")
+    assert "starts at step 0" in first
+    assert not (killed / "seed-0" / "checkpoint-60").exists()
+    second = run_killed(path, killed, "publish")
+    assert "goes on at step 10" in second  # the state of step 15 was never whole
+    lines: list[str] = []
+    pretrain(recipe, killed, announce=lines.append)
+
+    assert "goes on at step" in lines[0]
+    assert_same_series(whole, killed)
+    lines.clear()
+    pretrain(recipe, killed, announce=lines.append)
+    assert lines == ["seed 0: complete"]
+
+
+def run_killed(recipe: Path, out: Path, moment: str) -> str:
+    command = [sys.executable, "-c", KILLED, str(recipe), str(out), moment]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    return ended.stdout
+
+
+def assert_same_series(one: Path, other: Path) -> None:
+    assert [found[:2] for found in find_series(one)] == [found[:2] for found in find_series(other)]
+    for _, _, folder in find_series(one):
+        twin = other / folder.relative_to(one)
+        assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in twin.iterdir())
+        assert all(path.read_bytes() == (twin / path.name).read_bytes() for path in folder.iterdir())
+    assert read_log(one, 0) == read_log(other, 0)
+
+
+def test_half_written_states_are_passed_over(tmp_path) -> None:
+    for step, content in ((10, '{"global_step": 10}'), (20, '{"global_step": 20}'), (30, '{"global_st'), (40, None)):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        if content is not None:
+            (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(content)
+    assert last_state(tmp_path) == str(tmp_path / "checkpoint-20")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-10", "checkpoint-20"]
+    assert last_state(tmp_path / "absent") is None
+
+
+def test_a_folder_holds_one_training(tmp_path) -> None:
+    agree(make_recipe(data=["-"], data_sha256="f0", steps=5), tmp_path)
+    agree(make_recipe(data=["-"], data_sha256="f0", steps=5, seeds=[2]), tmp_path)
+    assert Recipe.read(tmp_path / "recipe.toml").seeds == (0, 2)
+    with pytest.raises(StoreError, match="steps = 6"):
+        agree(make_recipe(data=["-"], data_sha256="f0", steps=6), tmp_path)
+
+
+def test_divergence_is_said(text: str, tmp_path) -> None:
+    recipe = make_recipe(arch="gpt2", data=[text], steps=60, learning_rate=1e30, clip=1e30, **{**SMALL, "warmup": 0})
+    with pytest.raises(ModelError, match="diverged"):
+        pretrain(recipe, tmp_path)
+
+
+def test_nothing_leaks_to_the_terminal(text: str, tmp_path, capfd) -> None:
+    pretrain(make_recipe(data=[text], steps=4, **SMALL), tmp_path)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_empty_folder_is_no_series(tmp_path) -> None:
+    with pytest.raises(InputError, match="no checkpoint"):
+        find_series(tmp_path)
+
+
+def test_log_lines_are_json(text: str, tmp_path) -> None:
+    pretrain(make_recipe(data=[text], steps=4, **SMALL), tmp_path)
+    lines = (tmp_path / "seed-0" / "log.jsonl").read_text().splitlines()
+    last = json.loads(lines[-1])
+    assert last["step"] == 4
+    assert {"training_loss", "validation_loss", "learning_rate", "gradient_norm"} < last.keys()
