@@ -28,7 +28,8 @@ bench: $(READY)
 	@for file in tests/benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 docs: $(READY)
-	$(BIN)/python scripts/build_docs.py site
+	@test -x $(BIN)/zensical || $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	$(BIN)/zensical build -f zensical.toml
 
 browser: $(READY)
 	@command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 || \
