@@ -29,8 +29,8 @@ from anisoscope.studies.layers import Machine, MeasureSettings, measure_models
 torch.set_num_threads(1)
 
 TEXTS = (
-    "The representations of a transformer drift together as it trains.",
-    "A cloud of vectors that leaves the origin looks narrow from there, and is not.",
+    "Representations drift together.",
+    "A cloud away from the origin looks narrow.",
     "Queries and keys drift as well.",
     "Sounds and pictures",
 )
