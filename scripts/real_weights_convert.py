@@ -17,6 +17,8 @@ import transformers
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor
 
+transformers.utils.logging.disable_progress_bar()
+
 _WHISPER_NAMES = (
     (r"\.blocks\.", ".layers."),
     (r"\.cross_attn_ln\.", ".encoder_attn_layer_norm."),

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,53 @@ def test_pickled_weights_and_old_names_of_norms_open(copy: Path) -> None:
     assert all(torch.equal(opened[key], expected[key]) for key in expected if "pooler" not in key)
 
 
+def without_prefix_with_masks(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """gpt2: the body's names without its prefix, and the causal masks as buffers."""
+    bare = {key.removeprefix("transformer."): weight for key, weight in weights.items()}
+    return bare | {f"h.{block}.attn.bias": torch.ones(1, 1, 128, 128).tril() for block in range(3)}
+
+
+def with_masks_and_frequencies(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Pythia: masks and rotary frequencies as buffers."""
+    block = {"bias": torch.ones(1, 1, 128, 128).tril(), "masked_bias": torch.tensor(-1e9)}
+    block["rotary_emb.inv_freq"] = torch.ones(1)
+    return weights | {f"gpt_neox.layers.{b}.attention.{k}": v.clone() for b in range(3) for k, v in block.items()}
+
+
+def with_a_bias_of_cross_attention(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """t5-base: a table that is never used."""
+    return weights | {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": torch.ones(32, 4)}
+
+
+def with_old_weight_norm(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """wav2vec2-base: the length and direction of a kernel under their former names."""
+    former = {"parametrizations.weight.original0": "weight_g", "parametrizations.weight.original1": "weight_v"}
+    renamed = {}
+    for key, weight in weights.items():
+        for new, old in former.items():
+            key = key.replace(new, old)
+        renamed[key] = weight
+    assert renamed.keys() != weights.keys()
+    return renamed
+
+
+@pytest.mark.parametrize(
+    ("name", "quirk"),
+    [
+        ("gpt2", without_prefix_with_masks),
+        ("gpt_neox", with_masks_and_frequencies),
+        ("t5", with_a_bias_of_cross_attention),
+        ("wav2vec2", with_old_weight_norm),
+    ],
+)
+def test_quirks_of_published_files_do_no_harm(name: str, quirk: Callable[..., Any], tmp_path: Path) -> None:
+    file = zoo.save(name, tmp_path) / "model.safetensors"
+    weights = quirk(load_file(file))
+    file.unlink()
+    torch.save(weights, tmp_path / "pytorch_model.bin")
+    assert weights_hash(open_model(tmp_path).module) == weights_hash(zoo.module(name))
+
+
 def test_precision_is_float32_whatever_the_file_has(bert: Path, tmp_path: Path) -> None:
     shutil.copytree(bert, tmp_path, dirs_exist_ok=True)
     halves = {key: weight.bfloat16() for key, weight in load_file(bert / "model.safetensors").items()}
@@ -189,6 +237,11 @@ def test_the_mirror_is_looked_in_first(tmp_path: Path, monkeypatch: pytest.Monke
     opened = open_model("owner/name", revision="step1000")
     assert (opened.name, opened.revision) == ("owner/name", "step1000")
     assert weights_hash(opened.module) == weights_hash(open_model(early).module)
+
+
+def test_the_mirror_knows_the_other_ids_of_a_model(tmp_path: Path) -> None:
+    zoo.save("gpt2", tmp_path / "openai-community" / "gpt2")
+    assert open_model("gpt2", models_dir=tmp_path).name == "gpt2"
 
 
 def test_a_folder_has_no_revisions(bert: Path) -> None:

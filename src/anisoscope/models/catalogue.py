@@ -138,13 +138,27 @@ def _names(entry: Entry) -> list[str]:
     return [name.lower() for name in names]
 
 
-def at_hand(entry: Entry, models_dir: str | Path | None = None) -> Path | None:
-    """The folder of the model on this machine, in the mirror or in the hub's cache; None if it is in neither."""
-    for name in (entry.id, *entry.aliases):
-        folder = in_mirror(name, models_dir=models_dir)
+def same_model(name: str) -> tuple[str, ...]:
+    """The hub ids of one model: `name` first, then its others, since the hub moved some under an owner.
+
+    >>> same_model("openai-community/gpt2")
+    ('openai-community/gpt2', 'gpt2')
+    """
+    for entry in _entries():
+        ids = (entry.id, *entry.aliases)
+        if name in ids:
+            return (name, *(other for other in ids if other != name))
+    return (name,)
+
+
+def at_hand(wanted: Entry | Checkpoint, models_dir: str | Path | None = None) -> Path | None:
+    """The folder of a model on this machine, in the mirror or in the hub's cache; None if it is in neither."""
+    name, revision = (wanted.id, None) if isinstance(wanted, Entry) else (wanted.model, wanted.revision)
+    for each in same_model(name):
+        folder = in_mirror(each, revision=revision, models_dir=models_dir)
         if folder is not None and has_weights(folder):
             return folder
-        folder = in_cache(name)
+        folder = in_cache(each, revision=revision)
         if folder is not None:
             return folder
     return None

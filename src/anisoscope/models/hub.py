@@ -85,7 +85,10 @@ def first_line(error: BaseException) -> str:
 
 def _from_cache(name: str, revision: str | None, error: Exception) -> Path:
     """What an earlier download left, since the hub does not answer."""
-    folder = in_cache(name, revision=revision)
+    from anisoscope.models.catalogue import same_model
+
+    folders = (in_cache(each, revision=revision) for each in same_model(name))
+    folder = next((folder for folder in folders if folder is not None), None)
     if folder is None:
         asked = name if revision is None else f"{name} at {revision}"
         raise ModelError(

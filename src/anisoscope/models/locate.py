@@ -39,9 +39,12 @@ def locate(where: str | Path, *, revision: str | None = None, models_dir: str | 
     path = Path(text).expanduser()
     if isinstance(where, Path) or text.startswith(("/", ".", "~")):
         return _on_disk(path, revision)
-    mirrored = in_mirror(text, revision=revision, models_dir=models_dir)
-    if mirrored is not None:
-        return _on_disk(mirrored, None, name=text, mirrored_revision=revision)
+    from anisoscope.models.catalogue import same_model  # late: the catalogue looks into the mirror with this module
+
+    for name in same_model(text):
+        mirrored = in_mirror(name, revision=revision, models_dir=models_dir)
+        if mirrored is not None:
+            return _on_disk(mirrored, None, name=text, mirrored_revision=revision)
     if path.exists() or path.suffix == ".gguf":
         return _on_disk(path, revision)
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", text):
