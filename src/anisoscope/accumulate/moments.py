@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from itertools import islice
 
 import numpy as np
 import torch
@@ -250,31 +251,38 @@ class Moments:
     # -- sequences ---------------------------------------------------------------------------------------------------
 
     def _add_to_sequences(self, keys: Keys, sum_unit: torch.Tensor, counts: NDArray[np.int64], *, whole: bool) -> None:
-        for i, key in enumerate(int(key) for key in keys):
+        names = keys.tolist()
+        for i, key in enumerate(names):
             piece = self._open.get(key) or _OpenSequence(self.d, self.device)
             piece.sums += sum_unit[2 * i : 2 * i + 2]
             piece.counts += counts[2 * i : 2 * i + 2]
             self._open[key] = piece
             self._open.move_to_end(key)
-            if whole:
-                self._close(key)
-        while len(self._open) > self.open_limit:
-            self._close(next(iter(self._open)))
+        self._close(names if whole else self._too_many_open())
 
-    def _close(self, key: int) -> None:
-        self._add_energies(self._sums, key, self._open.pop(key))
-        self._closed.add(key)
+    def _too_many_open(self) -> list[int]:
+        return list(islice(self._open, max(0, len(self._open) - self.open_limit)))
 
-    def _add_energies(self, sums: dict[str, torch.Tensor], key: int, piece: _OpenSequence) -> None:
-        group = int(group_of(np.array([key], dtype=np.uint64), groups=self.groups)[0])
-        gram, counts = piece.sums @ piece.sums.T, piece.counts  # (2, 2)
-        for p, part in enumerate(PARTS):
-            sums[f"{part}.energy"][group] += gram[p, p]
-            sums[f"{part}.pairs"][group] += float(counts[p]) ** 2
-            sums[f"{part}.sequences"][group] += float(counts[p] > 0)
-        sums["cross.energy"][group] += 2 * gram[0, 1]
-        sums["cross.pairs"][group] += 2.0 * counts[0] * counts[1]
-        sums["cross.sequences"][group] += float(counts.any())
+    def _close(self, keys: list[int]) -> None:
+        self._add_energies(self._sums, {key: self._open.pop(key) for key in keys})
+        self._closed.update(keys)
+
+    def _add_energies(self, sums: dict[str, torch.Tensor], pieces: Mapping[int, _OpenSequence]) -> None:
+        """Add ‖Σ_seq u‖² and n_seq² of these sequences, for both parts and for what joins them."""
+        everything = iter(pieces.items())
+        while some := list(islice(everything, _BLOCK)):
+            keys = np.array([key for key, _ in some], dtype=np.uint64)
+            group = torch.from_numpy(group_of(keys, groups=self.groups)).to(self.device)
+            unit = torch.stack([piece.sums for _, piece in some])  # (S, 2, d)
+            n = torch.from_numpy(np.stack([piece.counts for _, piece in some])).to(self.device).double()  # (S, 2)
+            gram = unit @ unit.mT  # (S, 2, 2)
+            for p, part in enumerate(PARTS):
+                sums[f"{part}.energy"].index_add_(0, group, gram[:, p, p])
+                sums[f"{part}.pairs"].index_add_(0, group, n[:, p].square())
+                sums[f"{part}.sequences"].index_add_(0, group, (n[:, p] > 0).double())
+            sums["cross.energy"].index_add_(0, group, 2 * gram[:, 0, 1])
+            sums["cross.pairs"].index_add_(0, group, 2 * n[:, 0] * n[:, 1])
+            sums["cross.sequences"].index_add_(0, group, (n.sum(1) > 0).double())
 
     # -- reading, merging, storing -----------------------------------------------------------------------------------
 
@@ -283,8 +291,7 @@ class Moments:
         names = {f"{part}.{name}" for part in PARTS for name in ("energy", "pairs", "sequences")}
         names |= {"cross.energy", "cross.pairs", "cross.sequences"}
         closed = self._sums | {name: self._sums[name].clone() for name in names}
-        for key, piece in self._open.items():
-            self._add_energies(closed, key, piece)
+        self._add_energies(closed, self._open)
         return sums_of({name: tensor.cpu().numpy() for name, tensor in closed.items()}, positions)
 
     def merge(self, other: Moments) -> None:
@@ -312,8 +319,7 @@ class Moments:
             piece.arrived += theirs_open.arrived
         self._closed |= other._closed
         self._unnamed += other._unnamed
-        while len(self._open) > self.open_limit:
-            self._close(next(iter(self._open)))
+        self._close(self._too_many_open())
         self.reservoir.merge(other.reservoir)
 
     def state(self) -> dict[str, torch.Tensor]:
