@@ -1,0 +1,83 @@
+"""Curves over training steps: read them from the rows of a run, and give them an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anisoscope.runs.table import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Array = NDArray[np.float64]
+TICKS = 6
+
+
+@dataclass(frozen=True)
+class Line:
+    """One metric at one site over steps; missing ends of the interval fall on the value."""
+
+    steps: Array
+    value: Array
+    low: Array
+    high: Array
+
+
+def lines_of(rows: Iterable[Row]) -> dict[str, Line]:
+    """The rows of one metric and seed as lines by site, in the order of the sites.
+
+    >>> found = lines_of([Row(site="block.0", step=8, value=0.5), Row(site="block.0", step=0, value=0.1, low=0.0)])
+    >>> found["block.0"].steps.tolist(), found["block.0"].low.tolist()
+    ([0.0, 8.0], [0.0, 0.5])
+    """
+    by_site: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.value is not None and row.step is not None:
+            by_site.setdefault(row.site, []).append(row)
+    return {site: _line(sorted(mine, key=lambda row: row.step or 0)) for site, mine in by_site.items()}
+
+
+def _line(rows: list[Row]) -> Line:
+    columns = [
+        [row.step for row in rows],
+        [row.value for row in rows],
+        [row.value if row.low is None else row.low for row in rows],
+        [row.value if row.high is None else row.high for row in rows],
+    ]
+    return Line(*np.array(columns, dtype=np.float64))
+
+
+def short(step: float) -> str:
+    """A step as a label.
+
+    >>> short(512), short(20_000), short(1_500_000)
+    ('512', '20k', '1500k')
+    """
+    return f"{step / 1000:g}k" if step >= 10_000 else f"{step:.0f}"
+
+
+def step_axis(axes: Axes, steps: Array) -> None:
+    """A linear axis, or one that is logarithmic from the first step on where checkpoints get sparser in training."""
+    steps = np.asarray(steps, dtype=np.float64)
+    positive = steps[steps > 0]
+    sparser = len(positive) > 2 and positive[1] - positive[0] < (positive[-1] - positive[-2]) / 8
+    if sparser:
+        axes.set_xscale("symlog", linthresh=positive[0], linscale=0.5)
+    at = np.unique(np.linspace(0, len(steps) - 1, min(TICKS, len(steps))).round().astype(int))
+    ticks = steps[at] if sparser else [tick for tick in axes.get_xticks() if steps[0] <= tick <= steps[-1]]
+    axes.set_xticks(ticks, [short(tick) for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xlim(steps[0], steps[-1] if len(steps) > 1 else None)
+
+
+def ramp(n: int) -> list[str]:
+    """n colours from light to dark, for depth: the middle of viridis, which prints and reads without colour."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    return [to_hex(colormaps["viridis_r"](0.08 + 0.87 * i / max(n - 1, 1))) for i in range(n)]

@@ -1,0 +1,103 @@
+"""Attention by layer and head, from a run of `anisoscope attention`: heat maps of cos(Q̄, K̄), entropy, salience share.
+
+A row of cells is a layer, a cell a head. The colour bar says what the null is; a cell with a small circle cannot be
+told from it: its 95 % interval holds the null, or its cosine lies within ±1.96/√d_head, where unrelated means do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anisoscope.errors import StoreError
+from anisoscope.report.figures.style import COLUMN, INK, NULL, stand_in, style
+from anisoscope.runs.store import Run
+from anisoscope.runs.table import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Draw = Callable[[Run], "Figure"]
+_MAPS = {
+    "query_key_cosine": ("cos(Q̄, K̄)", "RdBu_r", (-1.0, 1.0)),
+    "entropy_normalised": ("entropy / log n", "viridis", (0.0, 1.0)),
+    "salience_share": ("salience share of the scores", "cividis", (0.0, 1.0)),
+}
+
+
+def figures_of_attention(run: Run) -> dict[str, Draw]:
+    """A heat map for each of the three that the run holds."""
+    return {metric: partial(figure_heads, metric=metric) for metric in _MAPS if run.rows(metric=metric)}
+
+
+def figure_heads(run: Run, *, metric: str, stands_in: str | None = None) -> Figure:
+    """The heat map of one metric."""
+    import matplotlib.pyplot as plt
+
+    rows = [row for row in run.rows(metric=metric) if row.head is not None]
+    if not rows:
+        raise StoreError(
+            "this run does not hold what the figure shows", where=run.folder, got=f"no {metric} of any head",
+            expected="a run of `anisoscope attention`",
+        )  # fmt: skip
+    layers = list(dict.fromkeys(_layer(row) for row in rows))
+    heads = 1 + max(row.head for row in rows if row.head is not None)
+    label, palette, limits = _MAPS[metric]
+    with style():
+        height = 0.95 + 0.17 * max(len(layers), 4)
+        figure, axes = plt.subplots(figsize=(max(COLUMN, 1.6 + 0.2 * heads), height), layout="constrained")
+        cells = np.full((len(layers), heads), np.nan)
+        for row in rows:
+            cells[layers.index(_layer(row)), row.head] = np.nan if row.value is None else row.value
+        image = axes.imshow(cells, cmap=palette, vmin=limits[0], vmax=limits[1], aspect="auto", interpolation="none")
+        unsure = _within_null(run, rows)
+        _circles(
+            axes, [(row.head or 0, layers.index(_layer(row))) for row in unsure], dark=metric == "query_key_cosine"
+        )
+        _name_cells(axes, layers, heads)
+        bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=18)
+        bar.set_label(label)
+        null = next((row.null for row in rows if row.null is not None), None)
+        if null is not None:
+            bar.ax.axhline(null, color=NULL, linestyle=":", linewidth=1.4)
+        circled = f"; circles: {len(unsure)} heads within the null" if unsure else ""
+        figure.supxlabel(f"{rows[0].model}; dotted on the bar: null{circled}", fontsize=6.5, color=NULL)
+        if stands_in:
+            stand_in(figure, stands_in)
+    return figure
+
+
+def _layer(row: Row) -> str:
+    return row.site.rpartition(".head.")[0]
+
+
+def _within_null(run: Run, rows: Sequence[Row]) -> list[Row]:
+    """The heads that cannot be told from the null."""
+    if rows[0].metric != "query_key_cosine":
+        return [row for row in rows if None not in (row.low, row.high, row.null) and row.low <= row.null <= row.high]  # pyright: ignore
+    d = {
+        name.removesuffix(".query"): array.shape[-1] for name, array in run.arrays().items() if name.endswith(".query")
+    }
+    return [row for row in rows if row.value is not None and abs(row.value) < 1.96 * d[_layer(row)] ** -0.5]
+
+
+def _circles(axes: Axes, places: Sequence[tuple[int, int]], *, dark: bool) -> None:
+    if places:
+        axes.scatter(
+            *zip(*places, strict=True), s=6, facecolors="none", edgecolors=INK if dark else "white", linewidths=0.7
+        )
+
+
+def _name_cells(axes: Axes, layers: Sequence[str], heads: int) -> None:
+    every = max(1, len(layers) // 16)
+    axes.set_yticks(range(0, len(layers), every), layers[::every])
+    axes.set_xticks(range(0, heads, 1 if heads <= 16 else 4))
+    axes.set_xlabel("head")
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
