@@ -1,0 +1,111 @@
+"""Figures 17 and 18: what cosines isotropy gives, in closed form, with every measured site as a point above it.
+
+Appendix B of *Anisotropy Is Inherent to Self-Attention in Transformers* asks for a measure grounded in the isotropic
+distribution. Two numbers that need no d to be read, for each measured site:
+
+- `null_quantile`: the share of isotropic pairs in R^d whose cosine is below the site's mean cosine;
+- `equivalent_dimension`: the dimension whose isotropic cosines would have the site's E[cos²], that is 1/E[cos²].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anisoscope.geometry.null import cosine_cdf, cosine_density, cosine_quantile
+from anisoscope.report.figures.style import COLUMN, INK, NULL, colour, marker, style
+from anisoscope.runs.store import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DIMENSIONS = (16, 64, 256, 1024, 4096)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a measured site stands against isotropy. `equivalent_dimension` is missing where the run has none."""
+
+    model: str
+    site: str
+    dimension: int
+    mean_cosine: float
+    null_quantile: float
+    equivalent_dimension: float | None
+
+
+def standings(run: Run) -> list[Standing]:
+    """The dimension-free numbers of every site of a run that knows its dimension."""
+    cells = {
+        (row.model, row.step, row.site, row.metric): row.value
+        for row in run.rows(positions="all")
+        if row.metric in ("mean_cosine", "dimension", "equivalent_dimension") and row.at is None
+    }
+    found = []
+    for (model, step, site, metric), value in cells.items():
+        d = cells.get((model, step, site, "dimension"))
+        if metric == "mean_cosine" and value is not None and d is not None and d >= 2:
+            quantile = float(cosine_cdf(value, int(d)))
+            equivalent = cells.get((model, step, site, "equivalent_dimension"))
+            found.append(Standing(model, site, int(d), value, quantile, equivalent))
+    return found
+
+
+def figure_17(dimensions: Sequence[int] = DIMENSIONS) -> Figure:
+    """Density of the cosine of isotropic pairs, for dimensions 16 … 4,096."""
+    import matplotlib.pyplot as plt
+
+    cosines = np.linspace(-1, 1, 4001)
+    with style():
+        figure, axes = plt.subplots(figsize=(COLUMN, 2.4), layout="constrained")
+        for index, d in enumerate(dimensions):
+            density = np.asarray(cosine_density(cosines, d))
+            shown = density > 1e-3 * density.max()
+            axes.plot(cosines[shown], density[shown], color=colour(index))
+            where = (d**-0.5, float(np.asarray(cosine_density([d**-0.5], d))[0]))
+            axes.annotate(
+                f"$d$ = {d:,}", where, xytext=(4, 2), textcoords="offset points", fontsize=6.5, color=colour(index)
+            )
+        axes.set(xlim=(-1, 1), ylim=(0, None), xlabel="cosine of an isotropic pair", ylabel="density")
+        axes.set_title("17  Isotropic pairs, closed form")
+    return figure
+
+
+def figure_18(runs: Sequence[Run] = ()) -> Figure:
+    """The 95 % quantile of isotropic cosines against d, and the mean cosine of every measured site as a point."""
+    import matplotlib.pyplot as plt
+
+    found = [(run, standing) for run in runs for standing in standings(run)]
+    models = list(dict.fromkeys(standing.model or run.name for run, standing in found))
+    highest = max([8192, *(2 * standing.dimension for _, standing in found)])
+    dimensions = np.unique(np.geomspace(4, highest, 200).astype(int))
+    with style():
+        figure, axes = plt.subplots(figsize=(COLUMN, 2.8), layout="constrained")
+        quantiles = np.array([float(cosine_quantile(0.95, int(d))) for d in dimensions])
+        axes.fill_between(dimensions, 0, quantiles, color=NULL, alpha=0.12, linewidth=0)
+        axes.plot(dimensions, quantiles, color=NULL)
+        axes.annotate(
+            "95 % of isotropic pairs\nlie below", (9, float(cosine_quantile(0.95, 9))), xytext=(4, 6),
+            textcoords="offset points", fontsize=6.5, color=NULL,
+        )  # fmt: skip
+        for index, model in enumerate(models):
+            mine = [s for run, s in found if (s.model or run.name) == model]
+            spread = np.linspace(0.97, 1.03, len(mine)) if len(mine) > 1 else np.ones(1)  # sites share one d: show all
+            x = np.array([s.dimension for s in mine]) * spread
+            axes.plot(
+                x, [s.mean_cosine for s in mine], marker(index), color=colour(index), markersize=3, alpha=0.8,
+                markeredgewidth=0, label=model.rpartition("/")[2],
+            )  # fmt: skip
+        axes.axhline(0, color=INK, linewidth=0.6)
+        axes.set(xscale="log", ylim=(min([-0.05, *(s.mean_cosine - 0.03 for _, s in found)]), 1.03))
+        ticks = [d for d in (4, 16, 64, 256, 1024, 4096, 16384, 65536) if d <= highest]
+        axes.set_xticks(ticks, [f"{d:,}" for d in ticks])
+        axes.minorticks_off()
+        axes.set(xlabel="dimension $d$", ylabel="cosine", xlim=(4, highest))
+        axes.set_title("18  Measured mean cosine, and isotropy")
+        if models:
+            figure.legend(loc="outside lower center", ncols=min(3, len(models)), fontsize=6.5)
+    return figure
