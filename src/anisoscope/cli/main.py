@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "calibrate": ("calibrate", "Measure", "Similarity floor and thresholds of embeddings, and what would help."),
     "null": ("null", "Measure", "What isotropy would look like in this many dimensions."),
     "block": ("block", "Experiment", "The untrained block under a drift: is it the architecture?"),
+    "intervene": ("intervene", "Experiment", "Take a part of the drift away and see what it was for."),
     "pretrain": ("pretrain", "Experiment", "Train small models from scratch, with checkpoints along the way."),
     "compare": ("compare", "Runs", "Differences between two runs by site, with intervals."),
     "show": ("show", "Runs", "Print a run: verdict, table, small curves."),

@@ -16,6 +16,8 @@ STUDIES = {
     "calibrate": ("calibrate", "CalibrateSettings", "calibrate_files"),
     "null": ("null", "NullSettings", "null_study"),
     "measure": ("layers", "MeasureSettings", "measure_models"),
+    "intervene": ("interventions_run", "InterveneSettings", "intervene_model"),
+    "block": ("block_run", "BlockPlan", "run_blocks"),
 }
 
 
