@@ -17,8 +17,8 @@ hash of their place), the KL divergence of the output distribution, the entropy 
 the last block. A model without a head gives the last two alone.
 
 Softmax cannot see a constant taken from the keys that are scored (q·K̄ is the same for every key), with rotary positions
-or without, so `mean_key` must change nothing: that is the built-in check. (Before rotation a mean key is no constant: it
-turns with the position, and what it does is part of content.)
+or without, so `mean_key` must change nothing: that is the built-in check. (Before rotation a mean key is no constant;
+it turns with the position, and what it does is part of content.)
 """
 
 from __future__ import annotations
