@@ -1,0 +1,153 @@
+"""What the page knows: every measurement of the runs as compact columns, who is who, and how each number was had.
+
+Columns repeat themselves, so text is stored once and long repetitions as (value, count) pairs; numbers keep six
+significant digits (the run folder keeps them all). Fifty runs of 48 layers, a quarter of a million rows, take about
+8 MB this way, and the browser unfolds them in a fraction of a second.
+
+A *subject* is what a line or a card stands for: one model in one run. The colour goes by the model, in order of
+appearance, so that a model looks the same in every chart; a second run of the same model is dashed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from anisoscope.report.figures.style import PALETTE
+from anisoscope.report.metrics import METRICS
+from anisoscope.runs.store import Run
+from anisoscope.runs.table import COLUMNS, Row
+
+TEXT = ("revision", "site", "metric", "note", "positions", "protocol")
+NUMBERS = tuple(name for name in COLUMNS if name not in (*TEXT, "run", "model"))
+DASHES = ("solid", "dash", "dot", "dashdot")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One model in one run; `look` is the number of its colour, `dash` how its line is drawn."""
+
+    run: int
+    model: str
+    label: str
+    look: int
+    dash: str
+
+    @property
+    def colour(self) -> str:
+        return PALETTE[self.look % len(PALETTE)]
+
+
+def run_labels(runs: Sequence[Run]) -> list[str]:
+    """The folder names; with as many parents as it takes where two are called the same."""
+    parts = [run.folder.absolute().parts for run in runs]
+    kept = [1] * len(runs)
+    while True:
+        labels = ["/".join(path[-k:]) for path, k in zip(parts, kept, strict=True)]
+        doubled = {label for label, count in Counter(labels).items() if count > 1}
+        grown = [k + (label in doubled and k < len(path)) for k, label, path in zip(kept, labels, parts, strict=True)]
+        if grown == kept:
+            return labels
+        kept = grown
+
+
+def find_subjects(runs: Sequence[Run], labels: Sequence[str]) -> list[Subject]:
+    """Every model of every run, in order. A run without models (vectors in a file) stands for itself."""
+    pairs = [(i, model) for i, run in enumerate(runs) for model in dict.fromkeys(row.model for row in run.rows())]
+    names = [model or labels[i] for i, model in pairs]
+    often = Counter(names)
+    looks = {name: look for look, name in enumerate(dict.fromkeys(names))}
+    seen: Counter[str] = Counter()
+    subjects = []
+    for (i, model), name in zip(pairs, names, strict=True):
+        label = f"{name} · {labels[i]}" if often[name] > 1 and model else name
+        turn = looks[name] // len(PALETTE) + seen[name]
+        subjects.append(Subject(i, model, label, looks[name], DASHES[turn % len(DASHES)]))
+        seen[name] += 1
+    return subjects
+
+
+def columns(runs: Sequence[Run], subjects: Sequence[Subject]) -> dict[str, Any]:
+    """The rows of all runs, column by column; `subject` stands for run and model."""
+    number = {(subject.run, subject.model): k for k, subject in enumerate(subjects)}
+    rows = [row for run in runs for row in run.rows()]
+    owners = [number[i, row.model] for i, run in enumerate(runs) for row in run.rows()]
+    found: dict[str, Any] = {"subject": {"pairs": _pairs(owners)}}
+    for name in TEXT:
+        found[name] = _words([getattr(row, name) or "" for row in rows])
+    for name in NUMBERS:
+        values = [_short(value) for value in _column(rows, name)]
+        pairs = _pairs(values)
+        found[name] = {"pairs": pairs} if len(pairs) < len(values) else {"plain": values}
+    return found
+
+
+def _column(rows: Iterable[Row], name: str) -> list[Any]:
+    return [row.as_dict()[name] for row in rows] if name in ("value", "low", "high", "null", "at") else [
+        getattr(row, name) for row in rows
+    ]  # fmt: skip
+
+
+def _words(values: Sequence[str]) -> dict[str, Any]:
+    codes = {word: code for code, word in enumerate(dict.fromkeys(values))}
+    coded = [codes[value] for value in values]
+    pairs = _pairs(coded)
+    return {"words": list(codes), **({"pairs": pairs} if len(pairs) < len(coded) else {"plain": coded})}
+
+
+def _pairs(values: Iterable[Any]) -> list[Any]:
+    """Value, count, value, count, …
+
+    >>> _pairs([7, 7, 7, 0])
+    [7, 3, 0, 1]
+    """
+    return [part for value, same in groupby(values) for part in (value, sum(1 for _ in same))]
+
+
+def _short(value: Any) -> Any:
+    """Six significant digits, and no `.0` at the end.
+
+    >>> _short(0.12345678), _short(3.0), _short(None)
+    (0.123457, 3, None)
+    """
+    if not isinstance(value, float):
+        return value
+    rounded = float(f"{value:.6g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
+
+
+def about(run: Run, label: str) -> dict[str, Any]:
+    """Where the numbers of a run come from."""
+    manifest = run.manifest
+    names = ("command", "verdict", "notes", "settings", "protocol", "data", "model", "versions", "seconds", "rows")
+    return {"label": label, **{name: manifest.get(name) for name in names}}
+
+
+def meanings(metrics: Iterable[str]) -> dict[str, Mapping[str, str]]:
+    """What the metrics that occur are called and mean, in the order in which a person reads them."""
+    present = set(metrics)
+    known = {name: vars(meaning) for name, meaning in METRICS.items() if name in present}
+    others = sorted(present - set(known) - {"verdict"})
+    return known | {name: {"group": "other", "label": name.replace("_", " "), "meaning": ""} for name in others}
+
+
+def page_data(runs: Sequence[Run]) -> dict[str, Any]:
+    """Everything that the scripts of the page read."""
+    from anisoscope.report.page_arrays import pictures
+
+    labels = run_labels(runs)
+    subjects = find_subjects(runs, labels)
+    return {
+        "runs": [about(run, label) for run, label in zip(runs, labels, strict=True)],
+        "subjects": [
+            {"run": s.run, "label": s.label, "model": s.model, "colour": s.colour, "look": s.look, "dash": s.dash}
+            for s in subjects
+        ],
+        "palette": PALETTE,
+        "metrics": meanings(row.metric for run in runs for row in run.rows()),
+        "columns": columns(runs, subjects),
+        "pictures": pictures(runs),
+    }  # fmt: skip

@@ -1,0 +1,185 @@
+"""Small synthetic runs of every kind, for tests of reports: shapes and names are real, numbers are made up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from anisoscope.runs.store import Run, write_run
+from anisoscope.runs.table import Row
+
+PER_SITE = {
+    "mean_cosine_inter": 0.9, "mean_cosine_intra": 1.1, "resultant": 0.8, "drift_ratio": 0.95, "rayleigh_p": 0.01,
+    "isoscore": 0.3, "effective_rank": 60.0, "pc1_share": 0.2, "twonn": 12.0,
+}  # fmt: skip
+
+
+def layers_run(folder: Path, models: tuple[str, ...] = ("org/alpha", "org/beta"), *, layers: int = 6) -> Run:
+    """As `anisoscope measure` leaves it: sites of each model, three kinds of positions, tests over the layers."""
+    rows: list[Row] = []
+    for number, model in enumerate(models):
+        sites = [("embeddings", None), *((f"block.{k}", k) for k in range(layers)), ("final_norm", layers - 1)]
+        for place, (site, layer) in enumerate(sites):
+            cosine = round(min(0.97, 0.05 + 0.6 * (number % 5 + 1) * place / (5 * len(sites))), 4)
+            rows += site_rows(model, site, layer, cosine)
+        for against in ("drift_norm", "drift_ratio"):
+            for method in ("spearman", "pearson"):
+                about = {"model": model, "site": "layers", "n": layers + 1, "null": 0.0}
+                rows.append(Row(metric=f"{method}_{against}", value=0.9, **about))
+                rows.append(Row(metric=f"{method}_{against}_p", value=0.003, **about))
+    verdict = "drifted (4 of 8 sites); weakly anisotropic (4)"
+    return write_run(
+        folder, command="measure", settings={"models": list(models)}, rows=rows, seconds=12.5, verdict=verdict,
+        protocol={model: {"pairs": "all pairs of different vectors", "specials": "keep"} for model in models},
+        data={model: {"name": "text", "fingerprint": "ab" * 32} for model in models}, notes=["one window was short"],
+    )  # fmt: skip
+
+
+def site_rows(model: str, site: str, layer: int | None, cosine: float, **more: object) -> list[Row]:
+    """One site: cosines, drift, spectrum, the dimensions that carry the cosine, a verdict."""
+    common = {"model": model, "site": site, "layer": layer, "n": 4096, "protocol": "all pairs", **more}
+    rows = []
+    for positions in ("all", "rest", "first"):
+        shift = {"all": 0.0, "rest": -0.02, "first": 0.2}[positions]
+        value = cosine + shift
+        about = {**common, "positions": positions}
+        ends = {"low": value - 0.02, "high": value + 0.02}
+        rows.append(Row(metric="mean_cosine", value=value, null=0.0, **ends, **about))
+        rows += [Row(metric=name, value=value * factor, null=0.001, **about) for name, factor in PER_SITE.items()]
+        rows.append(Row(metric="drift_norm", value=3.0 + 10 * value, **about))
+        rows.append(Row(metric="dimension", value=64.0, **about))
+        rows.append(Row(metric="participation_ratio_unbiased", value=50 - 40 * cosine, null=64.0, **about))
+        rows += [Row(metric="cosine_share", value=0.4 / (k + 1), at=float(7 * k), **about) for k in range(5)]
+    word = "drifted" if cosine >= 0.1 else "weakly anisotropic"
+    return [*rows, Row(metric="verdict", note=f"{word}: average cosine {cosine}", **common)]
+
+
+def series_run(folder: Path, model: str = "org/series", *, steps: tuple[int, ...] = (0, 100, 1000, 5000)) -> Run:
+    """As a sweep leaves it: sites and heads at every step, and the planes of the heads."""
+    rows: list[Row] = []
+    layers, heads, rng = 3, 4, np.random.default_rng(0)
+    for time, step in enumerate(steps):
+        for k in range(layers):
+            rows += site_rows(model, f"block.{k}", k, 0.05 + 0.1 * time + 0.05 * k, step=step)
+            for head in range(heads):
+                about = {
+                    "model": model,
+                    "layer": k,
+                    "head": head,
+                    "step": step,
+                    "n": 900,
+                    "site": f"block.{k}.head.{head}",
+                }
+                cosine = float(np.tanh((head - 1.5) * time / 3))
+                rows.append(
+                    Row(metric="query_key_cosine", value=cosine, low=cosine - 0.1, high=cosine + 0.1, null=0.0, **about)
+                )
+                rows.append(Row(metric="entropy_normalised", value=0.9 - 0.1 * time, null=1.0, **about))
+                rows.append(Row(metric="salience_share", value=0.1 * time, **about))
+    arrays: dict[str, np.ndarray] = {"seed-0/steps": np.array(steps)}
+    for k in range(layers):
+        base = f"seed-0/block.{k}/union"
+        arrays[f"{base}/share"] = np.tile([0.6, 0.3, 0.1], (heads, 1))
+        for side, sign in (("query", 1.0), ("key", -1.0)):
+            path = sign * np.arange(len(steps))[:, None, None] * np.array([1.0, 0.4]) * np.ones((1, heads, 1))
+            arrays[f"{base}/{side}"] = np.repeat(path[:, :, None], 3, axis=2)  # (steps, heads, 3, 2)
+            arrays[f"{base}/{side}_points"] = (
+                path[:, :, None] + rng.standard_normal((len(steps), heads, 30, 2))
+            ).astype(np.float32)
+    return write_run(
+        folder,
+        command="sweep",
+        settings={"models": [model]},
+        rows=rows,
+        arrays=arrays,
+        protocol={},
+        verdict="heads turn",
+    )
+
+
+def block_run(folder: Path) -> Run:
+    """As `anisoscope block` leaves it: a sweep over N, averages and draws, histograms of scores."""
+    norms, rng, rows = (0.0, 1.0, 10.0, 40.0), np.random.default_rng(1), []
+    for norm in norms:
+        for site in ("input", "output"):
+            for metric, value in (("mean_cosine", norm**2 / (norm**2 + 90)), ("mean_norm", 10 + norm)):
+                about = {"model": "bert", "site": site, "metric": metric, "at": norm, "value": value, "n": 1024}
+                rows.append(Row(**about, low=value - 0.01, high=value + 0.01, null=0.0, note="average of 2 draws"))
+                rows += [Row(**about, seed=seed) for seed in range(2)]
+    rows.append(Row(model="bert", site="output", metric="fixed_point", value=27.7, note="average curve"))
+    edges = np.tile(np.linspace(-2, 2, 41), (2, len(norms), 1)) * (1 + np.arange(len(norms)))[None, :, None]
+    counts = rng.integers(0, 90, (2, len(norms), 40))
+    arrays = {"bert/norms": np.array(norms), "bert/scores_counts": counts, "bert/scores_edges": edges}
+    return write_run(
+        folder,
+        command="block",
+        settings={"arch": ["bert"]},
+        rows=rows,
+        arrays=arrays,
+        protocol={},
+        verdict="bert: output cosine above input cosine",
+    )
+
+
+def compare_run(folder: Path) -> Run:
+    rows = [
+        Row(site=f"block.{k}", metric="mean_cosine", value=0.01 * k, low=0.01 * k - 0.015, high=0.01 * k + 0.015, null=0.0, n=99, note="0.1 → 0.2")
+        for k in range(5)
+    ]  # fmt: skip
+    return write_run(
+        folder,
+        command="compare",
+        settings={"first": "a", "second": "b"},
+        rows=rows,
+        protocol={},
+        verdict="changed at 3 of 5 sites",
+    )
+
+
+def null_run(folder: Path) -> Run:
+    edges = np.linspace(-1, 1, 201)
+    rows = [
+        Row(site="d=16", metric="cosine_sd", value=0.25, n=2),
+        Row(site="d=16", metric="mean_cosine", value=0.0, n=100),
+    ]
+    arrays = {"cosine": edges, "density.16": np.exp(-(edges**2) * 8)}
+    return write_run(
+        folder,
+        command="null",
+        settings={"dim": [16]},
+        rows=rows,
+        arrays=arrays,
+        protocol={"law": "uniform"},
+        verdict="isotropic, by construction",
+    )
+
+
+def calibrate_run(folder: Path) -> Run:
+    edges = np.linspace(-1, 1, 201)
+    middle = (edges[1:] + edges[:-1]) / 2
+    arrays = {"edges": edges, "null": np.exp(-(middle**2) * 50)}
+    rows = []
+    for site, floor in (("raw", 0.6), ("centred", 0.0)):
+        arrays[f"histogram.{site}"] = np.exp(-((middle - floor) ** 2) * 40)
+        rows.append(
+            Row(site=site, metric="floor_mean", value=floor, low=floor - 0.01, high=floor + 0.01, null=0.0, n=500)
+        )
+        rows += [
+            Row(site=site, metric="threshold", at=rate, value=floor + 0.3, null=0.2, n=500) for rate in (0.05, 0.01)
+        ]
+    return write_run(
+        folder,
+        command="calibrate",
+        settings={"files": ["x.npy"]},
+        rows=rows,
+        arrays=arrays,
+        protocol={},
+        verdict="unrelated pairs have cosine 0.60",
+    )
+
+
+def every_run(folder: Path) -> list[Run]:
+    """One run of each kind."""
+    makers = (layers_run, series_run, block_run, compare_run, null_run, calibrate_run)
+    return [make(folder / make.__name__.removesuffix("_run")) for make in makers]
