@@ -2,7 +2,7 @@
 
 | word | rule |
 |---|---|
-| too few samples to say | fewer than 32 vectors, or none of the rules below holds and n < 10·d |
+| too few samples to say | fewer than 32 vectors, or no rule below holds and n < 10·d or there is no spectrum |
 | drifted | average cosine ≥ 0.1, with an interval above 0 (without an interval: Rayleigh p < 0.01) |
 | dominated by outlier dimensions | one to eight outlier dimensions hold half of the variance, or three dimensions (of
   at least 32) half of an average cosine ≥ 0.1 |
@@ -59,7 +59,8 @@ def verdict(estimates: Sequence[Estimate], outlier_share: float | None = None) -
     if words:
         return Verdict(tuple(words), because)
     if n < VECTORS_PER_DIMENSION * d or share is None:
-        return Verdict(("too few samples to say",), f"{because}, n = {n} < {VECTORS_PER_DIMENSION}·d")
+        lacking = "no spectrum" if share is None else f"n = {n} < {VECTORS_PER_DIMENSION}·d"
+        return Verdict(("too few samples to say",), f"{because}, {lacking}")
     if abs(cosine.value) <= NO_DRIFT and share >= MANY_DIMENSIONS:
         return Verdict(("isotropic",), because)
     return Verdict(("weakly anisotropic",), because)

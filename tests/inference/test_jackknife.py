@@ -1,0 +1,109 @@
+"""The delete-a-group jackknife against what it must reduce to, and the bootstrap over sequences against the jackknife."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from anisoscope.inference.bootstrap import bootstrap, sequence_weights
+from anisoscope.inference.jackknife import jackknife, jackknife_of, standard_error, t_quantile, without_each
+
+
+def mean(total, n):
+    return total / n
+
+
+def test_groups_of_one_give_students_interval_of_the_mean() -> None:
+    x = np.random.default_rng(0).standard_normal(40) + 3
+    value, low, high = jackknife_of(mean, x, np.ones(40), sizes=np.ones(40))
+    expected = stats.t.interval(0.95, 39, loc=x.mean(), scale=stats.sem(x))
+    assert value == pytest.approx(x.mean(), rel=1e-14)
+    assert (low, high) == pytest.approx(expected, rel=1e-12)
+
+
+def test_unequal_groups_follow_busing_meijer_and_van_der_leeden() -> None:
+    """Their formula for the delete-m_j jackknife, written as in the paper, for a ratio of sums."""
+    rng = np.random.default_rng(1)
+    m = rng.integers(1, 30, 12).astype(float)
+    total = m * 5 + rng.standard_normal(12) * m
+    n, g, theta = m.sum(), 12, total.sum() / m.sum()
+    left = (total.sum() - total) / (n - m)
+    h = n / m
+    estimate = g * theta - sum((1 - m[j] / n) * left[j] for j in range(g))
+    variance = sum((h[j] * theta - (h[j] - 1) * left[j] - estimate) ** 2 / (h[j] - 1) for j in range(g)) / g
+    assert float(standard_error(left, theta, m)) == pytest.approx(variance**0.5, rel=1e-12)
+
+
+def test_empty_groups_do_not_count() -> None:
+    rng = np.random.default_rng(2)
+    total, n = rng.standard_normal(20), np.ones(20)
+    holes = np.array([0, 5, 9])
+    padded, sizes = np.insert(total, holes, 0.0), np.insert(n, holes, 0.0)
+    assert jackknife_of(mean, padded, sizes, sizes=sizes) == pytest.approx(jackknife_of(mean, total, n, sizes=n))
+
+
+def test_fewer_than_five_groups_give_no_interval() -> None:
+    n = np.array([3.0, 4, 5, 6] + [0] * 28)
+    value, low, high = jackknife_of(mean, n * 2.0, n, sizes=n)
+    assert (value, low, high) == (2.0, None, None)
+    low, high = jackknife(np.zeros((4, 2)), np.zeros(2), np.ones(4))
+    assert np.isnan(low).all()
+    assert np.isnan(high).all()
+
+
+def test_a_metric_that_one_group_alone_makes_possible_has_a_value_and_no_interval() -> None:
+    """Only group 3 has pairs within a sequence; without it the metric is undefined."""
+    within, n = np.zeros(8), np.ones(8)
+    within[3] = 2.0
+
+    def ratio(above, below):
+        return np.divide(above, below, out=np.full_like(np.asarray(above, float), np.nan), where=np.asarray(below) > 0)
+
+    assert jackknife_of(ratio, within, within, sizes=n) == (1.0, None, None)
+
+
+def test_an_undefined_metric_is_missing() -> None:
+    assert jackknife_of(lambda s: None, np.ones(8), sizes=np.ones(8)) == (None, None, None)
+
+
+def test_many_values_at_once_equal_one_at_a_time() -> None:
+    x = np.random.default_rng(3).standard_normal((32, 5))
+    left, sizes = without_each(x) / 31, np.ones(32)
+    low, high = jackknife(left, x.mean(0), sizes)
+    for k in range(5):
+        assert (low[k], high[k]) == pytest.approx(jackknife(left[:, k], x[:, k].mean(), sizes))
+
+
+def test_the_quantile_is_students() -> None:
+    assert t_quantile(0.95, 31) == pytest.approx(stats.t.ppf(0.975, 31), rel=1e-12)
+    assert t_quantile(0.9, 4) == pytest.approx(stats.t.ppf(0.95, 4), rel=1e-12)
+
+
+def test_the_bootstrap_draws_whole_sequences() -> None:
+    keys = np.repeat(np.arange(20, dtype=np.uint64), np.arange(1, 21))
+    weights = sequence_weights(keys, draws=50, seed=1)
+    assert weights is not None
+    for key in range(20):
+        assert np.ptp(weights[:, keys == key], axis=1).max() == 0
+    firsts = np.cumsum(np.arange(1, 21)) - np.arange(1, 21)
+    assert (weights[:, firsts].sum(1) == 20).all()  # as many sequences as there are
+
+
+def test_the_bootstraps_spread_is_that_of_independent_sequences() -> None:
+    x = np.random.default_rng(4).standard_normal(200)
+    keys = np.repeat(np.arange(200, dtype=np.uint64), 5)
+    low, high = bootstrap(lambda w: w @ x.repeat(5) / w.sum(1), sequence_weights(keys, draws=4000), float(x.mean()))
+    assert low is not None
+    assert high is not None
+    assert (low + high) / 2 == pytest.approx(x.mean())
+    assert (high - low) / 2 == pytest.approx(1.96 * x.std() / 200**0.5, rel=0.05)
+
+
+def test_the_bootstrap_refuses_what_it_cannot_know() -> None:
+    assert sequence_weights(np.repeat(np.arange(7, dtype=np.uint64), 9)) is None
+    assert bootstrap(lambda w: w.sum(1), None, 1.0) == (None, None)
+    weights = sequence_weights(np.arange(30, dtype=np.uint64))
+    assert weights is not None
+    assert bootstrap(lambda w: w.sum(1), weights, None) == (None, None)
+    assert bootstrap(lambda w: np.full(len(w), np.nan), weights, 1.0) == (None, None)
