@@ -9,7 +9,6 @@ shape of its batch in the seventh digit, so another batch size would not.)
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ import numpy as np
 
 from anisoscope.accumulate.keys import sequence_key
 from anisoscope.accumulate.moments import Moments
+from anisoscope.capture.sites import map_sites
 from anisoscope.errors import StoreError
 from anisoscope.runs.progress import track
 from anisoscope.runs.store import atomic
@@ -110,6 +110,7 @@ class Pass:
         """Write the sums, then the header that names them; the former sums go last."""
         if self.folder is None:
             return
+        from safetensors import SafetensorError
         from safetensors.torch import save_file
 
         try:
@@ -123,7 +124,7 @@ class Pass:
             for old in self.folder.glob("state-*.safetensors"):
                 if old.name != name:
                     old.unlink()
-        except OSError as error:
+        except (OSError, SafetensorError) as error:  # the second is how a full disk shows there
             raise StoreError(
                 "the state of the run could not be saved", where=self.folder, got=error,
                 do="free some space and give the same command again: it continues",
@@ -141,6 +142,8 @@ def run_pass(
 ) -> dict[str, Moments]:
     """Run the model over all batches; the moments of every site, in order of computation."""
     state = Pass.resume(folder, batch_tokens=batches.batch_tokens, data=data)
+    if state.done >= batches.total and not map_sites(capture.module).known:
+        state = Pass(folder, batches.batch_tokens, data)  # only a batch can tell the sites of an unknown architecture
     batches.batch_tokens = state.batch_tokens
     sites = SiteMoments(settings, state.moments)
     saved, cost = time.monotonic(), 0.0
@@ -155,8 +158,7 @@ def run_pass(
             if folder is not None and now - saved > max(SAVE_EVERY, cost / _SAVING_SHARE):
                 state.save()
                 saved, cost = time.monotonic(), time.monotonic() - now
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
+    state.save()  # whatever ends the run from here on (the metrics, the next model), this pass need not be made again
     order = [site.name for site in capture.sites]
     return {name: sites.by_site[name] for name in order if name in sites.by_site}
 
