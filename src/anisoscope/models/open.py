@@ -85,11 +85,9 @@ def open_model(
     with quiet(), _reading(place):
         folder, options = _folder(place, trust_remote_code)
         config = _config(folder, options)
-        body = body_class(config)
-        if body is not None and is_composite(body):
+        if is_composite(body_class(config)):
             tower = tower or modality
             config = tower_config(config, tower)
-            body = body_class(config)
         elif tower is not None:
             raise UsageError("this model has one tower", where=place.name, got=f"tower={tower!r}", do="leave it out")
         opener = head_class(config) if head else _body_opener()
