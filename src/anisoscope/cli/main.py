@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "intervene": ("intervene", "Experiment", "Take a part of the drift away and see what it was for."),
     "pretrain": ("pretrain", "Experiment", "Train small models from scratch, with checkpoints along the way."),
     "compare": ("compare", "Runs", "Differences between two runs by site, with intervals."),
+    "report": ("report", "Runs", "One HTML page of runs that opens offline and can be mailed."),
     "show": ("show", "Runs", "Print a run: verdict, table, small curves."),
     "run": ("run", "Runs", "Do again what a run.toml describes."),
     "models": ("models", "Runs", "The models of the two papers, and which are at hand."),

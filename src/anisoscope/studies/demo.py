@@ -38,7 +38,7 @@ def demo(out: Path) -> list[Part]:
     """Run every part; what was seen, part by part."""
     out.mkdir(parents=True, exist_ok=True)
     parts: list[Callable[[Path], Part]] = [_vectors, _calibration]
-    parts += [_layers] if _has_series() else []
+    parts += [_layers, _sweep] if _has_series() else []
     return [part(out) for part in [*parts, _block, _null]]
 
 
@@ -107,6 +107,13 @@ def _layers(out: Path) -> Part:
         f"{top.value:.2f} at {top.site}; verdict {found.verdict}"
     )
     return Part("layers", found, seen)
+
+
+def _sweep(out: Path) -> Part:
+    from anisoscope.studies.sweep import SweepSettings, sweep_series
+
+    found = sweep_series(SweepSettings(series="embedded", seeds=[0], limit=12, length=128), out=out / "sweep")
+    return Part("sweep", found, f"along its training: {found.verdict}")
 
 
 def _block(out: Path) -> Part:

@@ -16,6 +16,10 @@ STUDIES = {
     "calibrate": ("calibrate", "CalibrateSettings", "calibrate_files"),
     "null": ("null", "NullSettings", "null_study"),
     "measure": ("layers", "MeasureSettings", "measure_models"),
+    "attention": ("attention_run", "AttentionSettings", "attention_study"),
+    "sweep": ("sweep", "SweepSettings", "sweep_series"),
+    "vocabulary": ("vocabulary", "VocabularySettings", "measure_vocabularies"),
+    "final-norm": ("final_norm", "FinalNormSettings", "measure_final_norms"),
     "intervene": ("interventions_run", "InterveneSettings", "intervene_model"),
     "block": ("block_run", "BlockPlan", "run_blocks"),
 }
