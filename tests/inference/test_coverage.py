@@ -2,7 +2,8 @@
 
 A vector is x = μ + a_s + e, with a_s shared by its sequence (sd 0.7) and e its own (sd 1), so x ~ N(μ, 1.49·I) and
 
-    E u = μ̂ · r·Γ((d+1)/2) / (√2·Γ(d/2+1)) · ₁F₁(1/2; d/2+1; −r²/2),    E‖x‖ = s√2·Γ((d+1)/2)/Γ(d/2) · ₁F₁(−1/2; d/2; −r²/2)
+    E u = μ̂ · r·Γ((d+1)/2) / (√2·Γ(d/2+1)) · ₁F₁(1/2; d/2+1; −r²/2)
+    E‖x‖ = s√2·Γ((d+1)/2)/Γ(d/2) · ₁F₁(−1/2; d/2; −r²/2)
 
 with s² = 1.49, r = ‖μ‖/s. A binomial of 500 draws at 0.95 has sd 0.01; the band is 0.92 to 0.98.
 """

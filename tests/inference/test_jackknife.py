@@ -1,4 +1,4 @@
-"""The delete-a-group jackknife against what it must reduce to, and the bootstrap over sequences against the jackknife."""
+"""The delete-a-group jackknife against what it must reduce to, and the bootstrap over whole sequences."""
 
 from __future__ import annotations
 

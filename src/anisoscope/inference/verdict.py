@@ -4,8 +4,7 @@
 |---|---|
 | too few samples to say | fewer than 32 vectors, or no rule below holds and n < 10·d or there is no spectrum |
 | drifted | average cosine ≥ 0.1, with an interval above 0 (without an interval: Rayleigh p < 0.01) |
-| dominated by outlier dimensions | one to eight outlier dimensions hold half of the variance, or three dimensions (of
-  at least 32) half of an average cosine ≥ 0.1 |
+| dominated by outlier dimensions | 1 to 8 hold half of the variance, or 3 (of ≥ 32) half of a cosine ≥ 0.1 |
 | few-dimensional | unbiased participation ratio ≤ d/10 |
 | isotropic | n ≥ 10·d, average cosine within ±0.05, unbiased participation ratio ≥ d/2 |
 | weakly anisotropic | none of these |

@@ -49,15 +49,13 @@ def _lines(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
 
 
 def _key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else json.dumps(key)
+    return key if _BARE.fullmatch(key) else _value(key)
 
 
 def _value(item: Any) -> str:
     if isinstance(item, bool):
         return "true" if item else "false"
-    if isinstance(
-        item, str
-    ):  # JSON's escapes are TOML's, but for characters beyond the BMP, which are kept as they are
+    if isinstance(item, str):  # JSON's escapes are TOML's, but beyond the BMP: such characters are kept as they are
         return json.dumps(item, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(item, int | float):
         return repr(item)

@@ -1,0 +1,53 @@
+"""Progress goes to standard error, as lines where there is no terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from anisoscope.runs import progress
+from anisoscope.runs.progress import track
+
+
+def test_short_work_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with track("measuring", total=3) as bar:
+        bar.advance(3)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_long_work_logs_lines_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 1000, 20))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
+    stream = io.StringIO()
+    with track("measuring", total=4, unit="vectors", stream=stream) as bar:
+        bar.advance(1)
+        bar.describe("counting")
+        bar.advance(1)
+    assert stream.getvalue().splitlines() == [
+        "measuring: 25% (1 of 4 vectors), 20 s gone, 60 s left",
+        "counting: 50% (2 of 4 vectors), 40 s gone, 40 s left",
+        "counting: 2 vectors in 60 s",
+    ]
+
+
+def test_work_of_unknown_size_has_no_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 1000, 20))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
+    stream = io.StringIO()
+    with track("reading", unit="lines", stream=stream) as bar:
+        bar.advance(5)
+    assert stream.getvalue().splitlines()[0] == "reading: 5 lines, 20 s gone"
+
+
+def test_a_terminal_gets_a_bar_on_standard_error_that_vanishes(monkeypatch, capsys) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(progress, "_PATIENCE", -1.0)
+    with track("measuring", total=2, stream=Terminal()) as bar:
+        bar.advance(1)
+        bar.describe("still measuring")
+        bar.advance(1)
+    assert capsys.readouterr().out == ""
