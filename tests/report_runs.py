@@ -123,10 +123,9 @@ def block_run(folder: Path) -> Run:
 
 
 def compare_run(folder: Path) -> Run:
-    rows = [
-        Row(site=f"block.{k}", metric="mean_cosine", value=0.01 * k, low=0.01 * k - 0.015, high=0.01 * k + 0.015, null=0.0, n=99, note="0.1 → 0.2")
-        for k in range(5)
-    ]  # fmt: skip
+    common = {"metric": "mean_cosine", "null": 0.0, "n": 99, "note": "0.1 → 0.2"}
+    moved = {f"block.{k}": 0.01 * k for k in range(5)}
+    rows = [Row(site=site, value=by, low=by - 0.015, high=by + 0.015, **common) for site, by in moved.items()]
     return write_run(
         folder,
         command="compare",

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from anisoscope.errors import StoreError, UsageError
-from anisoscope.report.page_data import page_data, run_labels
-from anisoscope.report.page_data import find_subjects as _subjects
+from anisoscope.report.page_data import find_subjects, page_data, run_labels
 from anisoscope.report.page_summary import cards, lead, summary_html
 from anisoscope.runs import toml
 from anisoscope.runs.store import Run, atomic
@@ -46,14 +45,14 @@ def write_page(runs: Sequence[Run], path: Path | str, *, title: str | None = Non
 def page_html(runs: Sequence[Run], *, title: str | None = None) -> str:
     """The page as text."""
     labels = run_labels(runs)
-    subjects = _subjects(runs, labels)
+    subjects = find_subjects(runs, labels)
     found = cards(runs, labels, subjects)
     said = lead(found)
     return _fill(
         _asset("page.html"),
         {
-            "title": escape(title or _title([subject.label for subject in subjects], labels)),
-            "counts": escape(_counts(runs, len(subjects))),
+            "title": escape(title or _title([subject.model for subject in subjects if subject.model], labels)),
+            "counts": escape(_counts(runs, len({subject.model for subject in subjects if subject.model}))),
             "lead": f'<p class="lead">{escape(said)}</p>' if said else "",
             "cards": summary_html(found, subjects),
             "provenance": "".join(_provenance(run, label) for run, label in zip(runs, labels, strict=True)),
@@ -93,10 +92,10 @@ def _title(models: Sequence[str], labels: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _counts(runs: Sequence[Run], subjects: int) -> str:
+def _counts(runs: Sequence[Run], models: int) -> str:
     rows = sum(int(run.manifest.get("rows") or 0) for run in runs)
-    parts = ((len(runs), "run"), (subjects, "subject"), (rows, "measurement"))
-    return " · ".join(f"{count:,} {name}{'' if count == 1 else 's'}" for count, name in parts)
+    parts = ((models, "model"), (len(runs), "run"), (rows, "measurement"))
+    return " · ".join(f"{count:,} {name}{'' if count == 1 else 's'}" for count, name in parts if count)
 
 
 def _provenance(run: Run, label: str) -> str:
@@ -123,11 +122,11 @@ def _provenance(run: Run, label: str) -> str:
 
 def _definitions(values: Mapping[str, Any]) -> str:
     """A mapping as a definition list; mappings inside it as lists of their own."""
-    items = (
-        f"<div><dt>{escape(str(name))}</dt><dd>{_definitions(value) if isinstance(value, Mapping) else _plain(value)}</dd></div>"
-        for name, value in values.items()
-    )
-    return f"<dl class='facts'>{''.join(items)}</dl>"
+    told = {
+        name: _definitions(value) if isinstance(value, Mapping) else _plain(value) for name, value in values.items()
+    }
+    items = "".join(f"<div><dt>{escape(str(name))}</dt><dd>{value}</dd></div>" for name, value in told.items())
+    return f"<dl class='facts'>{items}</dl>"
 
 
 def _plain(value: Any) -> str:

@@ -17,13 +17,41 @@ from itertools import groupby
 from typing import Any
 
 from anisoscope.report.figures.style import PALETTE
-from anisoscope.report.metrics import METRICS
+from anisoscope.report.metrics import METRICS, Meaning
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import COLUMNS, Row
 
 TEXT = ("revision", "site", "metric", "note", "positions", "protocol")
 NUMBERS = tuple(name for name in COLUMNS if name not in (*TEXT, "run", "model"))
+WITHOUT_LINES = ("null", "calibrate", "compare")  # runs that no line stands for take the last colours
 DASHES = ("solid", "dash", "dot", "dashdot")
+
+
+STUDY_METRICS = {
+    "query_key_cosine": Meaning("attention", "cos(Q̄, K̄)", "cosine of the mean query and the mean key of a head"),
+    "query_key_dot": Meaning("attention", "⟨Q̄, K̄⟩", "dot product of the mean query and the mean key"),
+    "query_drift_ratio": Meaning("attention", "drift ratio of queries", "‖Q̄‖²/E‖q‖²"),
+    "key_drift_ratio": Meaning("attention", "drift ratio of keys", "‖K̄‖²/E‖k‖²"),
+    "query_mean_cosine": Meaning("attention", "average cosine of queries", "over all pairs"),
+    "key_mean_cosine": Meaning("attention", "average cosine of keys", "over all pairs"),
+    "entropy": Meaning("attention", "entropy of rows", "in nats"),
+    "entropy_normalised": Meaning(
+        "attention", "entropy over log m", "1: uniform over the m visible keys, 0: a single key"
+    ),
+    "max_probability": Meaning("attention", "largest probability", "of a row of attention"),
+    "median_probability": Meaning("attention", "median probability", "of a row of attention"),
+    "min_probability": Meaning("attention", "smallest probability", "of a row of attention"),
+    "sink_share": Meaning("attention", "share of the first key", "probability that goes to the first position"),
+    "self_share": Meaning("attention", "share of the own position", "probability that a row gives to itself"),
+    "salience_share": Meaning(
+        "attention", "salience share", "score variance that the drift of the queries makes alone"
+    ),
+    "score_variance": Meaning("attention", "score variance", "of the content scores within a row"),
+    "norm_of_mean": Meaning("block", "norm of the mean", "norm of the mean vector"),
+    "fixed_point": Meaning("block", "fixed point N*", "where inputs and outputs have the same mean norm"),
+    "partition_one_sided": Meaning("vocabulary", "I(W), one-sided", "as the published codes compute it"),
+    "partition_both": Meaning("vocabulary", "I(W), both signs", "min over max of the partition function"),
+}
 
 
 @dataclass(frozen=True)
@@ -59,7 +87,9 @@ def find_subjects(runs: Sequence[Run], labels: Sequence[str]) -> list[Subject]:
     pairs = [(i, model) for i, run in enumerate(runs) for model in dict.fromkeys(row.model for row in run.rows())]
     names = [model or labels[i] for i, model in pairs]
     often = Counter(names)
-    looks = {name: look for look, name in enumerate(dict.fromkeys(names))}
+    drawn = [bool(model) or runs[i].command not in WITHOUT_LINES for i, model in pairs]
+    order = [n for wanted in (True, False) for n, d in zip(names, drawn, strict=True) if d == wanted]
+    looks = {name: look for look, name in enumerate(dict.fromkeys(order))}
     seen: Counter[str] = Counter()
     subjects = []
     for (i, model), name in zip(pairs, names, strict=True):
@@ -129,7 +159,7 @@ def about(run: Run, label: str) -> dict[str, Any]:
 def meanings(metrics: Iterable[str]) -> dict[str, Mapping[str, str]]:
     """What the metrics that occur are called and mean, in the order in which a person reads them."""
     present = set(metrics)
-    known = {name: vars(meaning) for name, meaning in METRICS.items() if name in present}
+    known = {name: vars(meaning) for name, meaning in (METRICS | STUDY_METRICS).items() if name in present}
     others = sorted(present - set(known) - {"verdict"})
     return known | {name: {"group": "other", "label": name.replace("_", " "), "meaning": ""} for name in others}
 

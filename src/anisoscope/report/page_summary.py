@@ -1,7 +1,7 @@
 """The verdicts that open the page: one card for each model of a run, as HTML that needs no script.
 
-A card says the verdict, where the average cosine is highest and lowest, what kind of anisotropy it is (drift is what the
-mean does, few dimensions and outlier dimensions what the covariance does), and draws the cosine along the sites.
+A card says the verdict, where the average cosine is highest and lowest, what kind of anisotropy it is (drift is what
+the mean does, few dimensions and outlier dimensions what the covariance does), and draws the cosine along the sites.
 A study without clouds (untrained blocks, thresholds, nulls, differences) speaks through the verdict of its run.
 """
 
@@ -64,7 +64,7 @@ def cards(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subject
             found += judged
         elif mine:
             names = list(dict.fromkeys(subject.model for _, subject in mine if subject.model))
-            title = ", ".join(names[:3]) + (" …" if len(names) > 3 else "") or labels[number_of_run]
+            title = " · ".join(names[:3]) + (" …" if len(names) > 3 else "") or labels[number_of_run]
             found.append(Card(mine[0][0], title, origin, run.manifest.get("verdict") or "", notes=notes))
     return found
 
@@ -112,7 +112,7 @@ def lead(found: Sequence[Card]) -> str:
     best = min(told, key=lambda card: card.highest.value or 0.0)
     drifted = sum(any(word == "drifted" for word, _ in card.kinds) for card in told)
     return (
-        f"{drifted} of {len(told)} are drifted somewhere. The average cosine reaches "
+        f"{drifted} of {len(told)} show drift. The average cosine reaches "
         f"{number(worst.highest.value)} at {worst.highest.site} of {worst.title}, "
         f"and stays at or below {number(best.highest.value)} in {best.title}."
     )
@@ -126,15 +126,17 @@ def _card(card: Card, subject: Subject) -> str:
     )
     facts = ""
     if len(card.cosines) > 1:
-        facts = f"{_spark(card.cosines, subject.colour)}<dl>{_fact('highest', card.highest)}{_fact('lowest', card.lowest)}</dl>"
+        facts = f"{_spark(card.cosines)}<dl>{_fact('highest', card.highest)}{_fact('lowest', card.lowest)}</dl>"
     elif card.cosines:
         facts = f"<dl>{_fact('average cosine', card.cosines[0])}</dl>"
     notes = "".join(f"<li>{escape(note)}</li>" for note in card.notes)
+    kind = "verdict" if card.cosines else "verdict sentence"
+    swatch = '<i class="swatch"></i>' if card.cosines or subject.model else ""
     plural = "note" if len(card.notes) == 1 else "notes"
     said = f"<details><summary>{len(card.notes)} {plural}</summary><ul>{notes}</ul></details>" if notes else ""
     return (
-        f'<li class="card"><h3><i class="swatch" style="background:{subject.colour}"></i>{_breakable(card.title)}</h3>'
-        f'<p class="origin">{_breakable(card.origin)}</p><p class="verdict">{escape(card.verdict)}</p>'
+        f'<li class="card" style="--own:{subject.colour}"><h3>{swatch}{_breakable(card.title)}</h3>'
+        f'<p class="origin">{_breakable(card.origin)}</p><p class="{kind}">{escape(card.verdict)}</p>'
         + (f'<ul class="badges">{badges}</ul>' if badges else "")
         + f"{facts}{said}</li>"
     )
@@ -152,7 +154,7 @@ def _breakable(text: str) -> str:
     return escape(text).replace("/", "/<wbr>").replace("_", "_<wbr>")
 
 
-def _spark(rows: Sequence[Row], colour: str) -> str:
+def _spark(rows: Sequence[Row]) -> str:
     """The average cosine along the sites, from 0 (dotted, isotropic) to 1."""
     values = [row.value or 0.0 for row in rows]
     low, high = min(0.0, *values), max(1.0, *values)
@@ -165,7 +167,8 @@ def _spark(rows: Sequence[Row], colour: str) -> str:
     points = " ".join(f"{pad + k * step:.1f},{y(value)}" for k, value in enumerate(values))
     words = f"average cosine from {rows[0].site}, {number(values[0])}, to {rows[-1].site}, {number(values[-1])}"
     return (
-        f'<svg class="spark" viewBox="0 0 {SPARK_WIDTH} {SPARK_HEIGHT}" role="img" aria-label="{escape(words, quote=True)}">'
+        f'<svg class="spark" viewBox="0 0 {SPARK_WIDTH} {SPARK_HEIGHT}" preserveAspectRatio="none" role="img"'
+        f' aria-label="{escape(words, quote=True)}">'
         f'<line class="null" x1="{pad}" x2="{SPARK_WIDTH - pad}" y1="{y(0)}" y2="{y(0)}"/>'
-        f'<polyline points="{points}" stroke="{colour}"/></svg>'
+        f'<polyline points="{points}"/></svg>'
     )

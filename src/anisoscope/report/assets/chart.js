@@ -158,11 +158,11 @@ function toggleSubject(subject, chart) {
 }
 
 function plainTable(head, rows, name, most = 300) {
-  const number_ = (value) => typeof value === "number";
-  const table = element("table", {}, element("thead", {}, element("tr", {}, ...head.map((cell, k) => element("th", { scope: "col", class: rows.some((row) => number_(row[k])) ? "number" : null }, cell)))));
+  const kinds = head.map((_, k) => (rows.some((row) => typeof row[k] === "number") ? "number" : "text"));
+  const table = element("table", {}, element("thead", {}, element("tr", {}, ...head.map((cell, k) => element("th", { scope: "col", class: kinds[k] }, cell)))));
   const body = element("tbody");
   for (const row of rows.slice(0, most)) {
-    body.append(element("tr", {}, ...row.map((value) => element("td", { class: number_(value) ? "number" : "text" }, number_(value) ? number(value) : value ?? "–"))));
+    body.append(element("tr", {}, ...row.map((value, k) => element("td", { class: kinds[k] }, typeof value === "number" ? number(value) : value ?? "–"))));
   }
   table.append(body);
   const box = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": name }, table);
@@ -206,7 +206,7 @@ function slider(host, label, values, start, words, onchange) {
 
 function metricOptions(metrics) {
   const names = Object.keys(DATA.metrics).filter((name) => metrics.has(name));
-  const titles = { direction: "Direction", spectrum: "Spectrum", neighbourhood: "Neighbourhood", counts: "Counts", other: "More" };
+  const titles = { direction: "Direction", spectrum: "Spectrum", neighbourhood: "Neighbourhood", counts: "Counts", attention: "Attention", block: "Block", vocabulary: "Vocabulary", other: "More" };
   return names.map((name) => ({ value: name, label: meaning(name).label, group: titles[meaning(name).group] || meaning(name).group }));
 }
 

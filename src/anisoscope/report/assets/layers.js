@@ -20,7 +20,7 @@ function layerTraces(found, t, { relative = false, subjects = visible(found) } =
       const dash = place++ ? "dot" : SUBJECTS[subject].dash;
       data.push({
         x, y: sorted.map((i) => T.value[i]), name, text: sorted.map((i) => hover(i)), hovertemplate: "%{text}<extra></extra>", mode: "lines+markers", type: "scatter",
-        line: { color: colour, width: 2, dash }, marker: { color: colour, size: sorted.length > 40 ? 4 : 6.5, symbol: symbolOf(subject) },
+        line: { color: colour, width: 2, dash }, cliponaxis: false, marker: { color: colour, size: sorted.length > 40 ? 4 : sorted.length > 1 ? 7 : 11, symbol: symbolOf(subject) },
       });
       sorted.forEach((i, k) => { if (T.null[i] !== null) nulls.set(`${x[k]}`, Math.max(T.null[i], nulls.get(`${x[k]}`) ?? -Infinity)); });
     }
@@ -120,7 +120,7 @@ function startDrift() {
     const found = joined(state.against), subjects = visible(found);
     const data = subjects.map((subject) => {
       const pairs = found.get(subject), colour = colourOf(subject, t);
-      return { x: pairs.map(([, j]) => T.value[j]), y: pairs.map(([i]) => T.value[i]), name: shown(SUBJECTS[subject].label), text: pairs.map(([i, j]) => `${hover(i)}<br>${words[state.against]}: ${number(T.value[j])}`), hovertemplate: "%{text}<extra></extra>", mode: pairs.length > 1 ? "lines+markers" : "markers", type: "scatter", line: { color: faint(colour, 0.35), width: 1 }, marker: { color: colour, size: 8, symbol: symbolOf(subject), line: { color: t.ground, width: 1 } } };
+      return { x: pairs.map(([, j]) => T.value[j]), y: pairs.map(([i]) => T.value[i]), name: shown(SUBJECTS[subject].label), text: pairs.map(([i, j]) => `${hover(i)}<br>${words[state.against]}: ${number(T.value[j])}`), hovertemplate: "%{text}<extra></extra>", mode: pairs.length > 1 ? "lines+markers" : "markers", type: "scatter", line: { color: faint(colour, 0.35), width: 1 }, cliponaxis: false, marker: { color: colour, size: 9, symbol: symbolOf(subject) } };
     });
     const rows = subjects.flatMap((subject) => found.get(subject).map(([i, j]) => [SUBJECTS[subject].label, T.site[i], T.value[i], T.low[i], T.high[i], T.value[j], T.low[j], T.high[j], T.n[i]]));
     const head = ["model", "site", "mean_cosine", "low", "high", state.against, `${state.against}_low`, `${state.against}_high`, "n"];
@@ -171,7 +171,7 @@ function twoKinds(t) {
     const here = cosine.get(subject).filter((i) => ratios.has(T.site[i]) && sizes.has(T.site[i]));
     const share = (i) => T.value[ratios.get(T.site[i])] / T.value[sizes.get(T.site[i])];
     const colour = colourOf(subject, t);
-    data.push({ x: here.map((i) => T.value[i]), y: here.map(share), text: here.map((i) => `${hover(i)}<br>dimensions in use: ${number(T.value[ratios.get(T.site[i])])} of ${number(T.value[sizes.get(T.site[i])])}`), name: shown(SUBJECTS[subject].label), hovertemplate: "%{text}<extra></extra>", mode: "markers", type: "scatter", marker: { color: colour, size: 8, symbol: symbolOf(subject), line: { color: t.ground, width: 1 } } });
+    data.push({ x: here.map((i) => T.value[i]), y: here.map(share), text: here.map((i) => `${hover(i)}<br>dimensions in use: ${number(T.value[ratios.get(T.site[i])])} of ${number(T.value[sizes.get(T.site[i])])}`), name: shown(SUBJECTS[subject].label), hovertemplate: "%{text}<extra></extra>", mode: "markers", type: "scatter", cliponaxis: false, marker: { color: colour, size: 9, symbol: symbolOf(subject) } });
     rows.push(...here.map((i) => [SUBJECTS[subject].label, T.site[i], T.value[i], T.value[ratios.get(T.site[i])], T.value[sizes.get(T.site[i])]]));
   }
   const line = (place) => ({ type: "line", line: { color: t.soft, width: 1, dash: "dot" }, ...place });
@@ -186,14 +186,14 @@ function startEigenvalues(host, spectra) {
   const names = [...new Set(spectra.map((one) => `${DATA.runs[one.run].label}\n${owner(one)}`))];
   const state = { name: names[0] }, bar = controls(host);
   if (names.length > 1) select(bar, "Spectrum of", names.map((value) => ({ value, label: value.split("\n")[1] + (DATA.runs.length > 1 ? ` · ${value.split("\n")[0]}` : "") })), state.name, (value) => { state.name = value; chart.refresh(); });
-  const chart = new Chart(grid(host), { title: "Eigenvalues of the covariance", caption: "as shares of their sum, by rank, on logarithmic axes; an isotropic spectrum is flat at 1/d. Lines from the first site (light) to the last (dark)", build: (t) => {
+  const chart = new Chart(grid(host), { title: "Eigenvalues of the covariance", caption: "as shares of their sum, by rank, on logarithmic axes; an isotropic spectrum is flat at 1/d. From the first site (faint) to the last (strong)", build: (t) => {
     const mine = spectra.filter((one) => `${DATA.runs[one.run].label}\n${owner(one)}` === state.name);
     const d = mine[0].dimension;
-    const data = mine.map((one, k) => ({ x: one.ranks, y: one.shares, name: shown(one.site) + (one.step === null ? "" : `, step ${one.step}`), mode: "lines", type: "scatter", line: { width: 2, color: depthColour(mine.length > 1 ? (t.dark ? 1 - k / (mine.length - 1) : k / (mine.length - 1)) : 0.7, t) }, hovertemplate: `${shown(one.site)}<br>rank %{x}: %{y:.3g} of the variance<extra></extra>` }));
+    const data = mine.map((one, k) => ({ x: one.ranks, y: one.shares.map((share) => (share > 1e-9 ? share : null)), name: shown(one.site) + (one.step === null ? "" : `, step ${one.step}`), mode: "lines", type: "scatter", line: { width: 2, color: depthColour(mine.length > 1 ? k / (mine.length - 1) : 0.7, t) }, hovertemplate: `${shown(one.site)}<br>rank %{x}: %{y:.3g} of the variance<extra></extra>` }));
     data.push({ x: [1, d], y: [1 / d, 1 / d], mode: "lines", type: "scatter", name: "isotropic", line: { color: t.soft, dash: "dot", width: 1.2 }, hovertemplate: "isotropic: 1/d = %{y:.3g}<extra></extra>" });
     const rows = mine.flatMap((one) => one.ranks.map((rank, k) => [owner(one), one.site, one.step, rank, one.shares[k]]));
     const least = Math.min(...mine.flatMap((one) => one.shares.filter((share) => share > 1e-9)));
-    return { data, table: { head: ["model", "site", "step", "rank", "share"], rows }, layout: { showlegend: false, xaxis: axis(t, "rank", { type: "log", dtick: 1 }), yaxis: axis(t, "share of the variance", { type: "log", range: [Math.log10(least) - 0.15, 0.05], exponentformat: "power" }) } };
+    return { data, table: { head: ["model", "site", "step", "rank", "share"], rows }, layout: { showlegend: false, xaxis: axis(t, "rank", { type: "log", dtick: 1 }), yaxis: axis(t, "share of the variance", { type: "log", range: [Math.log10(least) - 0.15, 0.05], dtick: 1, exponentformat: "power" }) } };
   } });
 }
 

@@ -20,7 +20,7 @@ function startSeries() {
   };
   choosers();
   const box = grid(host, true);
-  const over = new Chart(box, { title: `${label()} over training`, caption: "a line for each site, the first light and the last dark; the step of the slider is marked", build: (t) => overSteps(state, t) });
+  const over = new Chart(box, { title: `${label()} over training`, caption: "a line for each site, the first faint and the last strong; the step of the slider is marked", build: (t) => overSteps(state, t) });
   const at = new Chart(box, { title: `${label()} by layer, step ${number(STEPS.get(state.subject)[state.at])}`, caption: "the first step in grey", build: (t) => atStep(state, t) });
   const plane = DATA.pictures.planes.length ? startPlane(host, state) : null;
 }
@@ -39,7 +39,7 @@ function overSteps(state, t) {
   const sites = [...bySite.keys()], data = [];
   sites.forEach((site, k) => {
     const mine = bySite.get(site).sort((a, b) => T.step[a] - T.step[b]), share = sites.length > 1 ? k / (sites.length - 1) : 0.7;
-    const colour = depthColour(t.dark ? 1 - share : share, t), x = mine.map((i) => place.get(T.step[i]));
+    const colour = depthColour(share, t), x = mine.map((i) => place.get(T.step[i]));
     if (sites.length <= 8 && mine.every((i) => T.low[i] !== null)) data.push({ x: [...x, ...x.slice().reverse()], y: [...mine.map((i) => T.high[i]), ...mine.map((i) => T.low[i]).reverse()], fill: "toself", fillcolor: faint(colour, 0.15), line: { width: 0 }, mode: "lines", type: "scatter", hoverinfo: "skip", showlegend: false });
     data.push({ x, y: mine.map((i) => T.value[i]), text: mine.map((i) => hover(i)), name: shown(site), hovertemplate: "%{text}<extra></extra>", mode: "lines+markers", type: "scatter", line: { color: colour, width: 2 }, marker: { size: 5, color: colour } });
   });

@@ -4,7 +4,7 @@ function startBlock() {
   if (!rows.length) return;
   const swept = rows.filter((i) => T.at[i] !== null), host = open("block"), bar = controls(host);
   const subjects = [...new Set(swept.map((i) => T.subject[i]))], metrics = new Set(swept.map((i) => T.metric[i]));
-  const state = { subject: subjects[0], metric: metrics.has("mean_cosine") ? "mean_cosine" : [...metrics][0], at: 0 };
+  const state = { subject: subjects[0], metric: metrics.has("mean_cosine") ? "mean_cosine" : [...metrics][0], at: 0, even: false };
   const norms = () => [...new Set(swept.filter((i) => T.subject[i] === state.subject).map((i) => T.at[i]))].sort((a, b) => a - b);
   const title = () => `${meaning(state.metric).label[0].toUpperCase()}${meaning(state.metric).label.slice(1)} against the drift norm`;
   const update = () => { chart.retitle(title()); chart.refresh(); scores?.refresh(); fill(); };
@@ -19,9 +19,10 @@ function startBlock() {
     slider(holder, "Drift norm N", known, state.at, (norm) => `N = ${number(norm)}`, (k) => { state.at = k; update(); });
   };
   place();
+  segments(bar, "Spacing of N", [{ value: "linear", label: "linear" }, { value: "even", label: "even" }], "linear", (value) => { state.even = value === "even"; chart.refresh(); });
   const box = grid(host, DATA.pictures.scores.length > 0);
   const chart = new Chart(box, { title: title(), caption: "the N of the slider is marked", build: (t) => blockCurves(swept, state, norms(), t) });
-  const scores = DATA.pictures.scores.length ? new Chart(box, { title: "Attention scores at this N", caption: "density over all heads, averaged over draws; N = 0 in grey", build: (t) => blockScores(state, norms(), t) }) : null;
+  const scores = DATA.pictures.scores.length ? new Chart(box, { title: "Attention scores at this N", caption: "density over all heads and draws, each curve scaled to its peak; the smallest N in grey", build: (t) => blockScores(state, norms(), t) }) : null;
   const panel = element("div", { class: "panel", "aria-live": "polite" });
   host.append(panel);
   function fill() {
@@ -36,16 +37,16 @@ function startBlock() {
 function blockCurves(swept, state, norms, t) {
   const rows = swept.filter((i) => T.subject[i] === state.subject && T.metric[i] === state.metric), bySite = new Map();
   rows.forEach((i) => add(bySite, T.site[i], i));
-  const data = [];
+  const data = [], where = (norm) => (state.even ? norms.indexOf(norm) : norm);
   [...bySite].forEach(([site, mine], k) => {
-    const colour = paletteAt(k, t), x = mine.map((i) => T.at[i]);
+    const colour = paletteAt(k, t), x = mine.map((i) => where(T.at[i]));
     if (mine.every((i) => T.low[i] !== null)) data.push({ x: [...x, ...x.slice().reverse()], y: [...mine.map((i) => T.high[i]), ...mine.map((i) => T.low[i]).reverse()], fill: "toself", fillcolor: faint(colour), line: { width: 0 }, mode: "lines", type: "scatter", hoverinfo: "skip", showlegend: false });
     data.push({ x, y: mine.map((i) => T.value[i]), name: shown(site), text: mine.map((i) => `N = ${number(T.at[i])}<br>${hover(i)}`), hovertemplate: "%{text}<extra></extra>", mode: "lines+markers", type: "scatter", line: { color: colour, width: 2 }, marker: { color: colour, size: 6, symbol: SYMBOLS[k % SYMBOLS.length] } });
   });
-  const nulls = new Map(rows.filter((i) => T.null[i] !== null).map((i) => [`${T.at[i]}`, T.null[i]]));
+  const nulls = new Map(rows.filter((i) => T.null[i] !== null).map((i) => [`${where(T.at[i])}`, T.null[i]]));
   const floor = nullShapes(nulls, t, spread(rows.map((i) => T.value[i])));
-  const mark = { type: "line", yref: "paper", x0: norms[state.at], x1: norms[state.at], y0: 0, y1: 1, line: { color: t.accent, width: 1.4 } };
-  return { data: [...floor.traces, ...data], words: extremes(rows, meaning(state.metric).label), table: { head: ["block", "site", "N", "metric", "value", "low", "high", "null", "n"], rows: rows.map((i) => [SUBJECTS[T.subject[i]].label, T.site[i], T.at[i], T.metric[i], T.value[i], T.low[i], T.high[i], T.null[i], T.n[i]]) }, layout: { showlegend: true, legend: { orientation: "h", y: 1.1 }, xaxis: axis(t, "drift norm N"), yaxis: axis(t, meaning(state.metric).label), shapes: [mark, ...floor.shapes], annotations: floor.annotations } };
+  const mark = { type: "line", yref: "paper", x0: where(norms[state.at]), x1: where(norms[state.at]), y0: 0, y1: 1, line: { color: t.accent, width: 1.4 } };
+  return { data: [...floor.traces, ...data], words: extremes(rows, meaning(state.metric).label), table: { head: ["block", "site", "N", "metric", "value", "low", "high", "null", "n"], rows: rows.map((i) => [SUBJECTS[T.subject[i]].label, T.site[i], T.at[i], T.metric[i], T.value[i], T.low[i], T.high[i], T.null[i], T.n[i]]) }, layout: { showlegend: true, legend: { orientation: "h", y: 1.1 }, xaxis: axis(t, "drift norm N", state.even ? { tickvals: norms.map((_, k) => k), ticktext: norms.map(number) } : {}), yaxis: axis(t, meaning(state.metric).label), shapes: [mark, ...floor.shapes], annotations: floor.annotations } };
 }
 
 function blockScores(state, norms, t) {
@@ -53,10 +54,11 @@ function blockScores(state, norms, t) {
   const mine = DATA.pictures.scores.find((one) => one.run === subject.run && one.model === subject.model);
   const at = mine ? mine.norms.indexOf(norms[state.at]) : -1;
   if (at < 0) return null;
-  const curve = (k, colour, name, fill) => ({ x: mine.curves[k].x, y: mine.curves[k].y, name, mode: "lines", type: "scatter", line: { color: colour, width: 2, shape: "hv" }, fill: fill ? "tozeroy" : "none", fillcolor: faint(colour.length === 7 ? colour : "#888888", 0.14), hovertemplate: `${name}<br>score %{x:.3g}<br>density %{y:.3g}<extra></extra>` });
+  const scaled = (y) => { const peak = Math.max(...y, 1e-300); return y.map((density) => density / peak); };
+  const curve = (k, colour, name, fill) => ({ x: mine.curves[k].x, y: scaled(mine.curves[k].y), customdata: mine.curves[k].y, name, mode: "lines", type: "scatter", line: { color: colour, width: 2, shape: "hv" }, fill: fill ? "tozeroy" : "none", fillcolor: faint(colour.length === 7 ? colour : "#888888", 0.14), hovertemplate: `${name}<br>score %{x:.3g}<br>density %{customdata:.3g}<extra></extra>` });
   const data = [curve(0, t.soft, `N = ${number(mine.norms[0])}`, false), ...(at ? [curve(at, paletteAt(0, t), `N = ${number(mine.norms[at])}`, true)] : [])];
   const rows = mine.curves.flatMap((one, k) => one.x.map((x, b) => [mine.norms[k], x, one.y[b]]));
-  return { data, table: { head: ["N", "score", "density"], rows }, layout: { showlegend: true, legend: { orientation: "h", y: 1.1 }, xaxis: axis(t, "score before softmax"), yaxis: axis(t, "density", { rangemode: "tozero" }) } };
+  return { data, table: { head: ["N", "score", "density"], rows }, layout: { showlegend: true, legend: { orientation: "h", y: 1.1 }, xaxis: axis(t, "score before softmax"), yaxis: axis(t, "density over its peak", { rangemode: "tozero" }) } };
 }
 
 function startNorms() {
@@ -121,11 +123,12 @@ function startNull() {
 function startCompare() {
   const kept = STUDY.get("compare") || [];
   const pairs = [...new Set(kept.map((i) => T.subject[i]))].map((subject) => ({ value: `kept:${subject}`, label: SUBJECTS[subject].label }));
-  const subjects = [...pick(LAYERED.get("mean_cosine")).keys()];
-  const comparable = (a, b) => { const sites = new Set(pick(LAYERED.get("mean_cosine")).get(a).map((i) => T.site[i])); return pick(LAYERED.get("mean_cosine")).get(b).some((i) => sites.has(T.site[i])); };
-  const two = subjects.length > 1 && subjects.slice(1).some((subject) => comparable(subjects[0], subject));
+  const cosines = pick(LAYERED.get("mean_cosine")), subjects = [...cosines.keys()];
+  const sites = new Set((cosines.get(subjects[0]) || []).map((i) => T.site[i]));
+  const other = subjects.slice(1).find((subject) => cosines.get(subject).some((i) => sites.has(T.site[i])));
+  const two = other !== undefined;
   if (!pairs.length && !two) return;
-  const host = open("compare"), bar = controls(host), state = { metric: "mean_cosine", kept: pairs[0]?.value ?? null, first: subjects[0], second: subjects[1] };
+  const host = open("compare"), bar = controls(host), state = { metric: "mean_cosine", kept: pairs[0]?.value ?? null, first: subjects[0], second: other };
   const update = () => { chart.retitle(title(), caption()); chart.refresh(); };
   const title = () => `Difference in ${meaning(state.metric).label}`;
   const caption = () => (state.kept ? "intervals as the comparison has them: paired by sequence group where the data are the same" : "intervals combined as if the two were independent; `anisoscope compare` pairs them by sequence");
