@@ -84,34 +84,31 @@ class HeadCloud:
         for block in _blocks(x):
             self._add(x[block], valid[block], groups[block])
         chosen = valid.cpu().numpy()
-        row = np.nonzero(chosen)[0]
-        flat = x.transpose(1, 2).flatten(2)[valid]  # (n, heads · d)
-        self.sample.offer(flat, sequences[row], positions[chosen])
+        flat = x.transpose(1, 2).flatten(2)  # (B, T, heads · d)
+        flat = flat.flatten(0, 1) if chosen.all() else flat[valid]
+        self.sample.offer(flat, sequences[np.nonzero(chosen)[0]], positions[chosen])
 
     def _add(self, x: Tensor, valid: Tensor, groups: Tensor) -> None:
-        kept = valid[:, None, :, None]  # (b, 1, t, 1)
-        exact = x.double().masked_fill(~kept, 0.0)
+        n = int(valid.sum())
+        hidden = None if n == valid.numel() else ~valid[:, None, :, None]  # (b, 1, t, 1)
+        exact = _without(x.double(), hidden)
         norm2 = torch.einsum("bhtd,bhtd->bht", exact, exact)
         norm = norm2.sqrt()
-        inverse = torch.where(norm > 0, 1 / norm, 0.0)
         sums = {
             "total": exact.sum(2),
-            "unit": torch.einsum("bht,bhtd->bhd", inverse, exact),
+            "unit": torch.einsum("bht,bhtd->bhd", torch.where(norm > 0, 1 / norm, 0.0), exact),
             "norm": norm.sum(2),
             "norm2": norm2.sum(2),
         }
         for name, by_sequence in sums.items():
             getattr(self, name).index_add_(0, groups, by_sequence.cpu())
-        n = max(int(valid.sum()), 1)
-        mean = sums["total"].sum(0) / n  # (heads, d)
-        about = mean.to(x.dtype)
-        y = (x - about[:, None]).masked_fill(~kept, 0.0)
+        total = sums["total"].sum(0)  # (heads, d)
+        mean = (total / max(n, 1)).to(x.dtype)
+        y = _without(x - mean[:, None], hidden)
         gram = torch.einsum("bhtd,bhte->hde", y, y).double()
-        about = about.double()
-        rest = sums["total"].sum(0) - int(valid.sum()) * about
-        outer = torch.einsum("hd,he->hde", rest, about)
-        drift = torch.einsum("hd,he->hde", about, about) * int(valid.sum())
-        self.second += (gram + outer + outer.transpose(1, 2) + drift).cpu()
+        mean = mean.double()
+        outer = torch.einsum("hd,he->hde", total - n * mean, mean)
+        self.second += (gram + outer + outer.mT + n * torch.einsum("hd,he->hde", mean, mean)).cpu()
 
     def merge(self, other: HeadCloud) -> None:
         if (self.heads, self.d, self.groups) != (other.heads, other.d, other.groups):
@@ -192,6 +189,10 @@ class Heads:
         heads.queries = HeadCloud.from_state(dict(_under("query.", state)))
         heads.keys = HeadCloud.from_state(dict(_under("key.", state)))
         return heads
+
+
+def _without(x: Tensor, hidden: Tensor | None) -> Tensor:
+    return x if hidden is None else x.masked_fill(hidden, 0.0)
 
 
 def _blocks(x: Tensor) -> Iterator[slice]:

@@ -40,8 +40,8 @@ def score_edges() -> NDArray[np.float64]:
 def count_cells(scores: Tensor) -> Tensor:
     """How many scores (b, heads, q, k) of each head fall in each cell: (heads, cells). NaN has a cell of its own."""
     heads = scores.shape[1]
-    cells = (scores.float().view(torch.int32) >> _SHIFT) & (_CELLS - 1)
-    cells += torch.arange(heads, dtype=torch.int32, device=scores.device).mul_(_CELLS).view(1, -1, 1, 1)
+    cells = scores.float().view(torch.int32) >> _SHIFT  # negative where the score is
+    cells += (torch.arange(heads, dtype=torch.int32, device=scores.device) * _CELLS + _CELLS // 2).view(1, -1, 1, 1)
     return torch.bincount(cells.flatten(), minlength=heads * _CELLS).view(heads, _CELLS).cpu()
 
 
@@ -54,9 +54,9 @@ def fold_cells(cells: Tensor) -> Tensor:
 @cache
 def _bin_of_cell() -> Tensor:
     """The bin of each cell; BINS, which is none, for NaN."""
-    cell = np.arange(_CELLS, dtype=np.int64)
+    cell = np.arange(-_CELLS // 2, _CELLS // 2, dtype=np.int32)
     with np.errstate(invalid="ignore"):  # some cells are signalling NaN
-        least = (cell << _SHIFT).astype(np.uint32).view(np.float32).astype(np.float64)  # in magnitude
+        least = (cell << _SHIFT).view(np.float32).astype(np.float64)  # in magnitude
     rank = np.searchsorted(score_edges()[_ONE_SIDE + 2 :], np.abs(least), side="right")  # 0: about zero
     signed = np.where(np.signbit(least), _ONE_SIDE + 1 - rank, _ONE_SIDE + 1 + rank)
     return torch.from_numpy(np.where(np.isnan(least), BINS, np.clip(signed, 0, BINS - 1)))

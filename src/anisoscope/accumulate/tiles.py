@@ -44,15 +44,15 @@ class Chunk(Protocol):
     @property
     def rows(self) -> slice: ...
     @property
-    def content(self) -> Tensor: ...  # (b, heads, q, Tk)
+    def content(self) -> Tensor: ...  # (b, heads, q, K): no row of the tile sees a key beyond K
     @property
-    def logits(self) -> Tensor: ...  # (b, heads, q, Tk), the greatest of each row is 0
+    def logits(self) -> Tensor: ...  # (b, heads, q, K), the greatest of each row is 0
     @property
-    def partition(self) -> Tensor: ...  # (b, heads, q)
+    def probabilities(self) -> Tensor: ...  # (b, heads, q, K)
     @property
-    def probabilities(self) -> Tensor: ...  # (b, heads, q, Tk)
+    def greatest(self) -> Tensor: ...  # (b, heads, q)
     @property
-    def visible(self) -> Tensor | None: ...  # (b | 1, 1, q | 1, Tk)
+    def visible(self) -> Tensor | None: ...  # (b | 1, 1, q | 1, K)
 
 
 class Scored(Protocol):
@@ -120,12 +120,12 @@ def _tile_statistics(chunk: Chunk, seen: Tensor, first: Tensor, *, own: bool) ->
     """Statistics (b, heads, q) of the probabilities of a tile."""
     p, visible = chunk.probabilities, chunk.visible
     many = seen.unsqueeze(1)  # (b, 1, q)
-    entropy = chunk.partition.log() - torch.linalg.vecdot(p, chunk.logits)
+    entropy = -chunk.greatest.log() - torch.linalg.vecdot(p, chunk.logits)  # −log p = log Z − logit, Z = 1/greatest
     of_first = first.view(-1, 1, 1, 1).expand(*p.shape[:3], 1)
     tile = {
         "entropy": entropy,
         "entropy_normalised": entropy / many.clamp(min=2).to(p.dtype).log(),
-        "max": chunk.partition.reciprocal(),
+        "max": chunk.greatest,
         "median": _median(p, visible, many),
         "min": (p if visible is None else p.masked_fill(~visible, torch.inf)).amin(-1),
         "sink": p.gather(-1, of_first).squeeze(-1),
@@ -226,16 +226,17 @@ class _RowSpread(_Spread):
         assert chunk.visible is not None
         batch, rows = chunk.batch, chunk.rows
         share = self.counted[batch, rows] / self.seen[batch, rows].clamp(min=1).to(chunk.content.dtype)  # (b, q)
-        a = chunk.visible * share[:, None, :, None]  # (b, 1, q, Tk)
+        a = chunk.visible * share[:, None, :, None]  # (b, 1, q, K)
+        reach = slice(0, a.shape[-1])
         centred = chunk.content - self.offset[batch, :, rows, None]
         weighted = centred * a
         score = weighted.sum(-1)  # (b, heads, q) q_i·μ_i
         within = torch.linalg.vecdot(weighted, centred) - score.square()
-        keys = self.keys[batch]
+        keys = self.keys[batch, :, reach]
         flat = a.squeeze(1) @ keys.transpose(1, 2).flatten(2)  # (b, q, key heads · d): all heads in one product
         mean = flat.unflatten(-1, (keys.shape[1], -1)).transpose(1, 2)  # (b, key heads, q, d) μ_i
-        self.columns[batch] += weighted.sum(2)
-        self.weights[batch] += a.sum((1, 2))
+        self.columns[batch, :, reach] += weighted.sum(2)
+        self.weights[batch, reach] += a.sum((1, 2))
         self.means[batch] += (mean.transpose(-1, -2) @ mean).double()
         self.pulls[batch] += self._by_key_head(score.unsqueeze(2), mean).squeeze(2).double()
         score = score + self.offset[batch, :, rows]

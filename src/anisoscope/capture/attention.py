@@ -104,7 +104,7 @@ class AttentionCapture:
         self._calls.clear()
 
     def _end(self, *_: object) -> None:
-        if not self._calls:
+        if not self._calls and _owner(self.module) is self:
             raise _no_attention(self.module)
 
     def _rotation(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 `AttentionCall.chunks()` makes scores, softmax and the layer's output in one sweep over **tiles** of a few query rows,
 and shows each tile on the way. A tile is gone when the next one comes, so that no attention matrix is ever whole:
-16 sequences × 12 heads × 512² stay within some 20 MB. Tiles are sized for the processor's cache, which pays for most of
+16 sequences × 12 heads × 512² stay within some 10 MB. Tiles are sized for the processor's cache, which pays for most of
 what is computed on them.
 
 - content: `chunk.content` is q·k·scaling alone. Position biases (T5 passes its own; BEiT and Swin put theirs into the
@@ -24,23 +24,26 @@ from torch import Tensor
 from anisoscope.errors import ModelError
 
 UNSEEN = -50.0  # an additive mask below this hides a key: exp(−50) ≈ 2e−22
-QUERY_CHUNK = 128
-_TILE = 2**20  # scores in a tile, at most: some 4 MB in float32
+QUERY_CHUNK = 64
+_TILE = 2**19  # scores in a tile, at most: 2 MB in float32
 
 Kind = Literal["self", "cross"]
 
 
 @dataclass(frozen=True)
 class RowChunk:
-    """Some rows of one call: a slice of the batch, a slice of the queries, all heads, all keys."""
+    """Some rows of one call: a slice of the batch, a slice of the queries, all heads, the first K keys.
+
+    No row of the tile sees a key beyond K, which saves half of a causal layer.
+    """
 
     batch: slice
     rows: slice
-    content: Tensor  # (b, heads, q, Tk) q·k·scaling, without bias or mask
-    logits: Tensor  # (b, heads, q, Tk) what is exponentiated: content + bias + mask, less the maximum of the row
-    partition: Tensor  # (b, heads, q) Σ_j exp(logits)
-    probabilities: Tensor  # (b, heads, q, Tk)
-    visible: Tensor | None  # (b | 1, 1, q | 1, Tk)
+    content: Tensor  # (b, heads, q, K) q·k·scaling, without bias or mask
+    logits: Tensor  # (b, heads, q, K) what is exponentiated: content + bias + mask, less the maximum of the row
+    probabilities: Tensor  # (b, heads, q, K)
+    greatest: Tensor  # (b, heads, q) the greatest probability of each row
+    visible: Tensor | None  # (b | 1, 1, q | 1, K)
 
 
 @dataclass
@@ -73,21 +76,30 @@ class AttentionCall:
     @property
     def position_bias(self) -> Tensor | None:
         """What is added to the content scores besides the mask, broadcastable to (B, heads, Tq, Tk)."""
-        if self.bias is not None or self.mask is None:
-            return self.bias
-        finite = torch.where(self.mask > UNSEEN, self.mask, 0.0)
-        return finite if bool(finite.any()) else None
+        bias = self.bias
+        if bias is None and self.mask is not None:
+            bias = torch.where(self.mask > UNSEEN, self.mask, 0.0)
+        return bias if bias is not None and bool(bias.any()) else None
 
     @cached_property
-    def _tiles(self) -> list[tuple[slice, slice]]:
+    def _tiles(self) -> list[tuple[slice, slice, slice]]:
         batch, heads, queries, _ = self.score_queries.shape
         rows = min(self.query_chunk, queries)
         sequences = max(1, _TILE // (heads * rows * self.score_keys.shape[2]))
-        return [
-            (slice(b, b + sequences), slice(q, q + rows))
-            for b in range(0, batch, sequences)
-            for q in range(0, queries, rows)
-        ]
+        corners = ((b, q) for b in range(0, batch, sequences) for q in range(0, queries, rows))
+        places = [(slice(b, b + sequences), slice(q, min(q + rows, queries))) for b, q in corners]
+        return [(batch, rows, slice(0, self._reach(batch, rows))) for batch, rows in places]
+
+    def _reach(self, batch: slice, rows: slice) -> int:
+        """How many keys, from the first on, hold all that the rows of a tile see."""
+        keys = self.score_keys.shape[2]
+        if self.visible is None:
+            return keys
+        seen = _part(self.visible.unsqueeze(1), batch, rows, slice(None))
+        if not bool(seen.any(-1).all()):  # a row of padding: the library spreads its attention over all keys
+            return keys
+        last = int(seen.any(2).any(0).any(0).nonzero().max())
+        return max(last + 1, min(rows.stop, keys))  # its own position stays within the tile
 
     @cached_property
     def _context(self) -> Tensor:
@@ -110,22 +122,20 @@ class AttentionCall:
     def _attend(self, tile: int) -> RowChunk:
         if self.scaling is None:
             raise ModelError("the scores of this model cannot be rebuilt", do="read its queries and keys only")
-        batch, rows = self._tiles[tile]
-        content = grouped(self.score_queries[batch, :, rows] * self.scaling, self.score_keys[batch].transpose(-1, -2))
+        batch, rows, keys = self._tiles[tile]
+        content = grouped(self.score_queries[batch, :, rows] * self.scaling, self.score_keys[batch, :, keys].mT)
         content = content.float() if content.dtype in (torch.float16, torch.bfloat16) else content
         logits = content if self.softcap is None else self.softcap * torch.tanh(content / self.softcap)
         for term in (self.bias, self.mask):
-            logits = logits if term is None else logits + _part(term, batch, rows)
+            logits = logits if term is None else logits + _part(term, batch, rows, keys)
         logits = logits - logits.amax(-1, keepdim=True)
-        weights = logits.exp()
-        partition = weights.sum(-1)
-        probabilities = weights.div_(partition.unsqueeze(-1))
+        probabilities = logits.softmax(-1)  # fused: many times faster than exp() where keys are masked
         if self.values is not None and tile not in self._done:
-            output = grouped(probabilities.to(self.values.dtype), self.values[batch])
+            output = grouped(probabilities.to(self.values.dtype), self.values[batch, :, keys])
             self._context[batch, rows] = output.transpose(1, 2)
             self._done.add(tile)
-        visible = None if self.visible is None else _part(self.visible.unsqueeze(1), batch, rows)
-        return RowChunk(batch, rows, content, logits, partition, probabilities, visible)
+        visible = None if self.visible is None else _part(self.visible.unsqueeze(1), batch, rows, keys)
+        return RowChunk(batch, rows, content, logits, probabilities, probabilities.amax(-1), visible)
 
 
 def grouped(left: Tensor, right: Tensor) -> Tensor:
@@ -136,9 +146,9 @@ def grouped(left: Tensor, right: Tensor) -> Tensor:
     return (folded.flatten(2, 3) @ right).unflatten(2, folded.shape[2:4]).flatten(1, 2)
 
 
-def _part(term: Tensor, batch: slice, rows: slice) -> Tensor:
+def _part(term: Tensor, batch: slice, rows: slice, keys: slice) -> Tensor:
     """The tile of a (B | 1, heads | 1, Tq | 1, Tk) tensor."""
-    term = term if term.shape[0] == 1 else term[batch]
+    term = term[..., keys] if term.shape[0] == 1 else term[batch, ..., keys]
     return term if term.shape[2] == 1 else term[:, :, rows]
 
 

@@ -8,8 +8,8 @@ families the rest of the score is known too, so their rows can be rebuilt exactl
 - CvT: scale embed_dim^−½ (not d_head^−½), no mask, keys fewer than queries;
 - MPNet: 1/√d_head, a mask and a relative position bias.
 
-For any other (DeBERTa adds relative terms, WavLM gates a position bias) queries and keys are all that is given:
-`scaling` is then None and no rows are rebuilt, rather than rows that are not the model's.
+For any other (DeBERTa adds relative terms, WavLM gates a position bias, Longformer's rows are local and global at once)
+queries and keys are all that is given: `scaling` is then None, and no rows are rebuilt that would not be the model's.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HEADS = ("num_attention_heads", "num_heads", "n_heads", "n_head", "heads")
 class Projected:
     """One call of an attention module, as its projections show it.
 
-    `scaling`, `mask` (additive) and `bias` rebuild the scores; `scaling` is None where they cannot be rebuilt.
+    `scaling`, `mask` (to add, or True where visible) and `bias` rebuild the scores; `scaling` is None where that fails.
     `windowed`: the call is one of several windows of a sequence, and its first query stands at `start`.
     """
 
@@ -102,7 +102,7 @@ class _Watch:
         ]
 
     def _remember(self, name: str) -> Callable[[nn.Module, Any, Tensor], None]:
-        return lambda _, __, output: self.seen.__setitem__(name, output)
+        return lambda _, __, output: self.seen.__setitem__(name, output.clone())  # some scale it in place
 
     def follow_windows_of(self, outer: nn.Module) -> None:
         """`outer` runs the module once for each window: count positions from where it begins."""
@@ -119,6 +119,8 @@ class _Watch:
                 self.seen[name] = projection(next(value for value in given.values() if torch.is_tensor(value)))
         width = self.seen["query"].shape[-1] // _heads(module)
         query, key = (_into_heads(self.seen[name], width) for name in ("query", "key"))
+        if type(module).__name__ in _TIME_FIRST:
+            query, key = query.transpose(0, 2), key.transpose(0, 2)
         self.seen.clear()
         rebuilt = _SCORES.get(type(module).__name__, lambda *_: {})(module, given, width)
         self.emit(Projected(module, query, key, **rebuilt, windowed=self.windowed, start=self.start))
@@ -148,8 +150,15 @@ def _mpnet(_: nn.Module, given: dict[str, Any], width: int) -> dict[str, Any]:
     return {"scaling": width**-0.5, "mask": given.get("attention_mask"), "bias": given.get("position_bias")}
 
 
+def _longformer(_: nn.Module, given: dict[str, Any], __: int) -> dict[str, Any]:
+    padding = given.get("is_index_masked")  # (B, T)
+    return {} if padding is None else {"mask": ~padding[:, None, None]}
+
+
 _SCORES: dict[str, Callable[[Any, dict[str, Any], int], dict[str, Any]]] = {
     "CanineSelfAttention": _canine,
     "CvtSelfAttention": _cvt,
     "MPNetSelfAttention": _mpnet,
+    "LongformerSelfAttention": _longformer,
 }
+_TIME_FIRST = ("LongformerSelfAttention",)  # projects (T, B, d)
