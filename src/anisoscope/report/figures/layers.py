@@ -2,7 +2,7 @@
 
 One line a model over its sites in order of computation: embeddings, blocks, and what the final norm makes of the last
 block, set apart by an open marker. The band is the 95 % interval, the dotted line the 95 % quantile of the cosine of an
-isotropic pair in the model's dimension (the loosest line where models differ).
+isotropic pair in the model's dimension (the loosest line where models or sites differ).
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anisoscope.geometry.null import cosine_quantile
-from anisoscope.report.figures.style import COLUMN, WIDE, colour, label_ends, marker, null_line, stand_in, style
+from anisoscope.report.figures.style import COLUMN, NULL, WIDE, colour, label_ends, marker, stand_in, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
 
 SIGNIFICANT = 0.05
 
@@ -40,42 +43,90 @@ def figure_layers(run: Run, *, title: str = "", stands_in: str | None = None) ->
     with style():
         figure, axes = plt.subplots(figsize=(COLUMN, 2.4), layout="constrained")
         draw_layers(axes, rows, run.rows(metric="dimension", positions="all"))
-        axes.set(title=title, xlabel="depth (site in order of computation)", ylabel="average cosine")
+        axes.set(title=title, xlabel=depth_label(rows), ylabel="average cosine")
         if stands_in:
             stand_in(figure, stands_in)
     return figure
 
 
+def depth_label(rows: Sequence[Row]) -> str:
+    """What the horizontal axis counts, and what its marks mean."""
+    words = "depth (0: embeddings, then block by block)"
+    if any(row.site.startswith("decoder.") for row in rows):
+        words = "depth (encoder | decoder, embeddings first)"
+    return words + ("\nopen marker: after a norm" if any(_after_norm(row) for row in rows) else "")
+
+
+def _after_norm(row: Row) -> bool:
+    return row.site.endswith("norm")
+
+
 def draw_layers(axes: Axes, rows: Sequence[Row], dimensions: Sequence[Row]) -> None:
     """The lines, bands and null of figures 1–4, into a panel."""
     models = list(dict.fromkeys(row.model for row in rows))
-    ends = []
+    lines = []
     for i, model in enumerate(models):
         mine = [row for row in rows if row.model == model]
         x, y = np.arange(len(mine)), np.array([row.value for row in mine], float)
-        low = np.array([row.value if row.low is None else row.low for row in mine], float)
-        high = np.array([row.value if row.high is None else row.high for row in mine], float)
-        axes.fill_between(x, low, high, color=colour(i), alpha=0.2, linewidth=0)
-        axes.plot(x, y, color=colour(i))
-        for k, row in enumerate(mine):
-            face = "white" if row.site.endswith("norm") else colour(i)
-            axes.plot(x[k], y[k], marker=marker(i), color=colour(i), markerfacecolor=face, markeredgewidth=0.9)
-        split = next((k for k, row in enumerate(mine) if row.site.startswith("decoder.")), None)
-        if split is not None:
-            axes.axvline(split - 0.5, color=colour(i), linewidth=0.5, linestyle="--", alpha=0.6)
-        ends.append((x[-1] + 0.25, float(y[-1]), model.rpartition("/")[2], colour(i)))
-    d = min((int(row.value) for row in dimensions if row.value), default=0)
+        _draw_line(axes, mine, x, y, i)
+        lines.append((x, y))
     top = max([float(row.high or row.value or 0) for row in rows] + [0.1])
     bottom = min([float(row.low or row.value or 0) for row in rows] + [0.0])
     axes.set_ylim(min(bottom - 0.03, -0.03), min(1.02, top * 1.12 + 0.02))
-    longest = max(sum(row.model == model for row in rows) for model in models)
-    axes.set_xlim(-0.4, longest - 0.6)
+    right = max(len(x) for x, _ in lines) - 0.6
+    axes.set_xlim(-0.4, right)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.axhline(0, color="#BBBBBB", linewidth=0.7)
+    d = min((int(row.value) for row in dimensions if row.value), default=0)
     if d > 1:
-        null_line(axes, float(cosine_quantile(0.95, d)), f"95 % of isotropic pairs, d = {d}")
-    label_ends(axes, ends)
-    if any(row.site.endswith("norm") for row in rows):
-        axes.text(0.01, 0.98, "open marker: after the final norm", transform=axes.transAxes, fontsize=6, va="top")
+        _draw_null(axes, float(cosine_quantile(0.95, d)), f"95 % of isotropic pairs, d = {d}", lines)
+    beside = right + 0.02 * (right + 0.4)  # outside the panel, where no other model's line runs
+    names = [model.rpartition("/")[2] for model in models]
+    label_ends(
+        axes,
+        [(beside, float(y[-1]), name, colour(i)) for i, (name, (_, y)) in enumerate(zip(names, lines, strict=True))],
+    )
+
+
+def _draw_line(axes: Axes, rows: Sequence[Row], x: Array, y: Array, i: int) -> None:
+    """One model: line, interval, a marker a site (open after a norm), and where its decoder begins."""
+    low = np.array([row.value if row.low is None else row.low for row in rows], float)
+    high = np.array([row.value if row.high is None else row.high for row in rows], float)
+    axes.fill_between(x, low, high, color=colour(i), alpha=0.2, linewidth=0)
+    split = next((k for k, row in enumerate(rows) if k and row.site.startswith("decoder.")), None)
+    for part in (slice(None, split), slice(split, None)) if split else (slice(None),):
+        axes.plot(x[part], y[part], color=colour(i))
+    for k, row in enumerate(rows):
+        face = "white" if _after_norm(row) else colour(i)
+        axes.plot(x[k], y[k], marker=marker(i), color=colour(i), markerfacecolor=face, markeredgewidth=0.9)
+    if split:
+        axes.axvline(split - 0.5, color=colour(i), linewidth=0.5, linestyle="--", alpha=0.6)
+
+
+def _draw_null(axes: Axes, value: float, text: str, lines: Sequence[tuple[Array, Array]]) -> None:
+    """The null's line, named at the place along it that the curves leave free."""
+    axes.axhline(value, color=NULL, linestyle=":", linewidth=1)
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    wide, high = 0.64 * (right - left), 0.09 * (top - bottom)  # what the text takes, markers allowed for
+    starts = {"right": right - wide, "left": left, "center": (left + right - wide) / 2}
+    fine = [np.linspace(x[0], x[-1], 40 * len(x)) for x, _ in lines]
+    along = np.concatenate(fine)
+    curve = np.concatenate([np.interp(at, x, y) for at, (x, y) in zip(fine, lines, strict=True)])
+
+    def covered(place: tuple[str, bool]) -> int:
+        side, above = place
+        low = value - 0.01 * (top - bottom) if above else value - high
+        beside = (along > starts[side]) & (along < starts[side] + wide)
+        return int((beside & (curve > low) & (curve < low + high)).sum())
+
+    side, above = min(((side, above) for above in (True, False) for side in starts), key=covered)
+    at = {"right": 1.0, "left": 0.0, "center": 0.5}[side]
+    shift = {"right": -2, "left": 2, "center": 0}[side]
+    axes.annotate(
+        text, (at, value), xycoords=("axes fraction", "data"), fontsize=6, color=NULL, ha=side,
+        xytext=(shift, 2 if above else -2), textcoords="offset points", va="bottom" if above else "top",
+        bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.4},
+    )  # fmt: skip
 
 
 def figure_drift_tests(run: Run, *, method: str = "spearman") -> Figure:

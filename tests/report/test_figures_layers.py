@@ -1,0 +1,156 @@
+"""The figures by layer show every number of the run, its interval and its null, and cover none of it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.collections import PathCollection, PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation
+
+from anisoscope.geometry.null import cosine_quantile
+from anisoscope.report.figures.layers import figure_drift_tests, figure_layers, figures_of_layers
+from anisoscope.report.figures.style import PALETTE, save
+from anisoscope.runs.store import Run, write_run
+from anisoscope.runs.table import Row
+
+SITES = ("embeddings", "block.0", "block.1", "block.2", "final_norm")
+COSINES = (0.05, 0.2, 0.35, 0.6, 0.1)
+
+
+def layer_rows(model: str, sites=SITES, cosines=COSINES, *, dimension: float = 64.0) -> list[Row]:
+    rows = [
+        Row(model=model, site=site, metric="mean_cosine", value=value, low=value - 0.01, high=value + 0.02, n=500)
+        for site, value in zip(sites, cosines, strict=True)
+    ]
+    return [*rows, *(Row(model=model, site=site, metric="dimension", value=dimension) for site in sites)]
+
+
+def p_rows(model: str, **p: float | None) -> list[Row]:
+    return [Row(model=model, site="layers", metric=f"spearman_{against}_p", value=v) for against, v in p.items()]
+
+
+def run_of(rows: list[Row], folder: Path) -> Run:
+    return write_run(folder / "run", command="measure", settings={}, rows=rows, protocol={})
+
+
+def texts_in(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.findobj(lambda part: hasattr(part, "get_text")) if text.get_text()]
+
+
+def curves(figure: Figure, colour: str) -> list[Any]:
+    return [line for line in figure.axes[0].lines if line.get_color() == colour and len(line.get_xdata()) > 1]
+
+
+def markers(figure: Figure, colour: str) -> list[Any]:
+    return [
+        line
+        for line in figure.axes[0].lines
+        if line.get_color() == colour and line.get_marker() != "None" and len(line.get_xdata()) == 1
+    ]
+
+
+def test_a_line_goes_through_every_site_in_order(tmp_path):
+    figure = figure_layers(run_of(layer_rows("owner/small"), tmp_path))
+    (line,) = curves(figure, PALETTE[0])
+    np.testing.assert_allclose(line.get_ydata(), COSINES)
+    assert "small" in texts_in(figure)
+
+
+def test_the_band_is_the_interval(tmp_path):
+    figure = figure_layers(run_of(layer_rows("m"), tmp_path))
+    (band,) = (part for part in figure.axes[0].collections if isinstance(part, PolyCollection))
+    corners = band.get_paths()[0].vertices
+    for k, value in enumerate(COSINES):
+        here = corners[corners[:, 0] == k, 1]
+        assert here.min() == pytest.approx(value - 0.01)
+        assert here.max() == pytest.approx(value + 0.02)
+
+
+def test_the_null_is_the_quantile_of_isotropic_pairs_in_the_smallest_dimension(tmp_path):
+    rows = layer_rows("a", dimension=256.0) + layer_rows("b", dimension=64.0)
+    figure = figure_layers(run_of(rows, tmp_path))
+    dotted = [line for line in figure.axes[0].lines if line.get_linestyle() == ":"]
+    assert [line.get_ydata()[0] for line in dotted] == [pytest.approx(cosine_quantile(0.95, 64))]
+    assert "95 % of isotropic pairs, d = 64" in texts_in(figure)
+
+
+def test_what_a_norm_made_has_an_open_marker_and_the_axis_says_so(tmp_path):
+    figure = figure_layers(run_of(layer_rows("m"), tmp_path))
+    faces = [mark.get_markerfacecolor() for mark in markers(figure, PALETTE[0])]
+    assert faces == [*[PALETTE[0]] * 4, "white"]
+    assert "open marker" in figure.axes[0].get_xlabel()
+    plain = figure_layers(run_of(layer_rows("m", SITES[:4], COSINES[:4]), tmp_path / "plain"))
+    assert "open marker" not in plain.axes[0].get_xlabel()
+
+
+def test_encoder_and_decoder_are_two_lines_with_a_border_between(tmp_path):
+    sites = ("encoder.embeddings", "encoder.block.0", "decoder.embeddings", "decoder.block.0")
+    figure = figure_layers(run_of(layer_rows("m", sites, COSINES[:4]), tmp_path))
+    lengths = [len(line.get_xdata()) for line in curves(figure, PALETTE[0]) if line.get_linestyle() == "-"]
+    assert lengths == [2, 2]
+    assert [line.get_xdata()[0] for line in figure.axes[0].lines if line.get_linestyle() == "--"] == [1.5]
+
+
+def test_every_number_is_inside_the_panel(tmp_path):
+    rows = layer_rows("high", cosines=(0.9, 0.99, 0.97, 0.95, 0.9)) + layer_rows("low", cosines=(-0.2, 0, 0, 0, 0))
+    bottom, top = figure_layers(run_of(rows, tmp_path)).axes[0].get_ylim()
+    assert bottom < -0.21
+    assert top > 0.99
+
+
+def test_labels_do_not_cover_each_other_nor_the_panel(tmp_path):
+    rows = [row for k in range(4) for row in layer_rows(f"model-{k}", cosines=np.add(COSINES, 0.002 * k))]
+    figure = figure_layers(run_of(rows, tmp_path))
+    figure.canvas.draw()
+    panel = figure.axes[0].get_window_extent()
+    labels = [part for part in figure.axes[0].findobj(Annotation) if part.get_text().startswith("model-")]
+    boxes = sorted((label.get_window_extent() for label in labels), key=lambda box: box.y0)
+    assert len(boxes) == 4
+    assert all(box.x0 >= panel.x1 for box in boxes)
+    assert all(lower.y1 <= upper.y0 + 1 for lower, upper in pairwise(boxes))
+
+
+def test_the_name_of_the_null_avoids_the_curves(tmp_path):
+    null = float(cosine_quantile(0.95, 64))
+    figure = figure_layers(run_of(layer_rows("m", cosines=(null, 0.5, 0.6, 0.5, null)), tmp_path))
+    figure.canvas.draw()
+    axes = figure.axes[0]
+    (name,) = (part for part in axes.findobj(Annotation) if "isotropic" in part.get_text())
+    box = name.get_window_extent()
+    for mark in markers(figure, PALETTE[0]):
+        x, y = axes.transData.transform((mark.get_xdata()[0], mark.get_ydata()[0]))
+        assert not (box.x0 <= x <= box.x1 and box.y0 <= y <= box.y1)
+
+
+def test_stand_ins_are_marked(tmp_path):
+    run = run_of(layer_rows("m"), tmp_path)
+    assert any("STAND-IN: tiny" in text for text in texts_in(figure_layers(run, stands_in="tiny")))
+    assert not any("STAND-IN" in text for text in texts_in(figure_layers(run)))
+
+
+def test_the_drift_tests_show_each_p_beside_the_line_of_significance(tmp_path):
+    rows = p_rows("a", drift_norm=0.2, drift_ratio=0.003) + p_rows("b", drift_norm=0.04, drift_ratio=None)
+    figure = figure_drift_tests(run_of(rows, tmp_path))
+    axes = figure.axes[0]
+    points = [part.get_offsets()[:, 0].tolist() for part in axes.collections if isinstance(part, PathCollection)]
+    assert points == [[0.2, 0.04], [0.003]]
+    assert [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":"] == [0.05]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+
+
+def test_a_run_without_layers_to_correlate_has_no_drift_figure(tmp_path):
+    nothing = run_of(layer_rows("m") + p_rows("m", drift_norm=None, drift_ratio=None), tmp_path / "a")
+    something = run_of(layer_rows("m") + p_rows("m", drift_norm=0.5, drift_ratio=0.5), tmp_path / "b")
+    assert list(figures_of_layers(nothing)) == ["cosine-by-layer"]
+    assert list(figures_of_layers(something)) == ["cosine-by-layer", "drift-tests"]
+
+
+def test_the_same_run_gives_the_same_bytes(tmp_path):
+    run = run_of(layer_rows("m"), tmp_path)
+    first, second = (save(figure_layers(run), tmp_path / name, "figure", formats=("svg",)) for name in ("a", "b"))
+    assert first[0].read_bytes() == second[0].read_bytes()
