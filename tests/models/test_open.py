@@ -234,6 +234,11 @@ def test_the_mirror_knows_the_other_ids_of_a_model(tmp_path: Path) -> None:
     assert open_model("gpt2", models_dir=tmp_path).name == "gpt2"
 
 
+def test_a_mirror_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such mirror"):
+        open_model("gpt2", models_dir=tmp_path / "nowhere")
+
+
 def test_a_folder_has_no_revisions(bert: Path) -> None:
     with pytest.raises(UsageError, match="no revisions"):
         open_model(bert, revision="step1000")

@@ -132,8 +132,9 @@ def test_values_that_are_not_finite_are_noted(copy: Path) -> None:
     assert "not finite" in " ".join(open_model(copy).notes)
 
 
-def test_remote_code_needs_leave(copy: Path, tmp_path: Path) -> None:
+def test_remote_code_needs_leave(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The code of the repository runs only when it was allowed to."""
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     trace = tmp_path / "imported"
     (copy / "own.py").write_text(
         f"import pathlib\npathlib.Path({str(trace)!r}).touch()\n"

@@ -36,6 +36,8 @@ def locate(where: str | Path, *, revision: str | None = None, models_dir: str | 
     text = os.fspath(where)
     if not text:
         raise UsageError("the model has no name", expected="a hub id, a folder or a GGUF file")
+    if models_dir is not None and not Path(models_dir).expanduser().is_dir():
+        raise UsageError("no such mirror of models", where=models_dir, expected="a folder laid out as owner/name")
     path = Path(text).expanduser()
     if isinstance(where, Path) or text.startswith(("/", ".", "~")):
         return _on_disk(path, revision)
