@@ -50,3 +50,8 @@ def test_the_average_curve_crosses_between_the_crossings_of_its_parts() -> None:
     low = NormCurve(lambda n: n, at=GRID, output=[8.0] * 5)
     high = NormCurve(lambda n: n, at=GRID, output=[16.0] * 5)
     assert first_crossing([low, high], 0, 40) == pytest.approx(12.0, abs=1e-6)
+
+
+def test_a_block_that_changes_no_norm_has_no_crossing() -> None:
+    curve = NormCurve(lambda n: 5 + n, at=[0.0, 1.0, 2.0], output=[5.0, 6.0, 7.0])
+    assert first_crossing([curve], 0, 2) is None

@@ -74,8 +74,9 @@ def first_crossing(curves: Sequence[NormCurve], low: float, high: float) -> floa
     measured = sorted({n for curve in curves for n in curve.at if low <= n <= high})
     gaps = [gap(n) for n in measured]
     scale = float(np.mean([curve.output(measured[0]) for curve in curves]))
-    if abs(gaps[0]) <= _TOUCHING * scale:
-        return measured[0]
+    touching = [abs(value) <= _TOUCHING * scale for value in gaps]
+    if touching[0]:
+        return None if all(touching) else measured[0]  # a block that is the identity has no fixed point: it has all
     for left, right, before, after in zip(measured, measured[1:], gaps, gaps[1:], strict=False):
         if before * after <= 0:
             return float(root_scalar(gap, bracket=(left, right), method="brentq", xtol=1e-9).root)

@@ -232,13 +232,15 @@ def figure_side_by_side(run: Run) -> Figure:
         figure, panels = plt.subplots(1, 3, figsize=(WIDE, 2.9), layout="constrained")
         for index, model in enumerate(models):
             shade, line = colour(index), ("-", "--", ":")[index // 9 % 3]
-            leaving = curve(run, model, "output", "mean_cosine")
-            panels[0].plot(leaving.norms, leaving.mean, line, color=shade, label=model)
+            shown = [curve(run, model, "output", "mean_cosine")]
             norms = [curve(run, model, site, "mean_norm") for site in ("output", "input")]
-            panels[1].plot(norms[0].norms, norms[0].mean / norms[1].mean, line, color=shade)
+            shown.append(_curve_of(norms[0].norms, norms[0].draws / norms[1].draws))
             if run.rows(model=model, site="softmax", metric="max_probability", seed=None):
                 found = curve(run, model, "softmax", "max_probability")
-                panels[2].plot(found.norms, found.mean / (found.null or 1.0), line, color=shade)
+                shown.append(_curve_of(found.norms, found.draws / (found.null or 1.0)))
+            for panel, found in zip(panels, shown, strict=False):
+                panel.fill_between(found.norms, found.low, found.high, color=shade, alpha=0.2, linewidth=0)
+                panel.plot(found.norms, found.mean, line, color=shade, label=model)
         label = f"input of {models[0]}"
         panels[0].plot(entering.norms, entering.mean, color=FAINT, linewidth=0.8, label=label, zorder=0)
         panels[0].set(title="mean cosine, output", ylim=(-0.04, 1.04))

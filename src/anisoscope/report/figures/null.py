@@ -65,10 +65,12 @@ def figure_17(dimensions: Sequence[int] = DIMENSIONS) -> Figure:
             density = np.asarray(cosine_density(cosines, d))
             shown = density > 1e-3 * density.max()
             axes.plot(cosines[shown], density[shown], color=colour(index))
-            where = (d**-0.5, float(np.asarray(cosine_density([d**-0.5], d))[0]))
+            place = (1.0 if d > 32 else 1.8) * d**-0.5  # one sd from the middle, where curves are apart
+            height = float(np.asarray(cosine_density([place], d))[0])
             axes.annotate(
-                f"$d$ = {d:,}", where, xytext=(4, 2), textcoords="offset points", fontsize=6.5, color=colour(index)
-            )
+                f"$d$ = {d:,}", (place, height), xytext=(4, 2), textcoords="offset points", fontsize=6.5,
+                color=colour(index),
+            )  # fmt: skip
         axes.set(xlim=(-1, 1), ylim=(0, None), xlabel="cosine of an isotropic pair", ylabel="density")
         axes.set_title("17  Isotropic pairs, closed form")
     return figure

@@ -1,0 +1,152 @@
+"""Figures 6–10, 17, 18 and M1–M4: each is drawn from a stored run and shows what it must."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig
+
+import zoo
+from anisoscope.errors import StoreError
+from anisoscope.geometry.null import cosine_cdf, cosine_quantile
+from anisoscope.models.open import open_model
+from anisoscope.report.figures import block, final_norm, null, vocabulary
+from anisoscope.report.figures.style import save
+from anisoscope.runs.store import Run, write_run
+from anisoscope.runs.table import Row
+from anisoscope.studies.block import BlockSettings, block_study
+from anisoscope.studies.final_norm import FinalNormSettings, final_norm_study
+from anisoscope.studies.vocabulary import vocabulary_study
+
+mpl.use("agg")
+
+
+def stored(folder: Path, command: str, rows: list[Row], arrays: dict[str, np.ndarray] | None = None) -> Run:
+    return write_run(folder, command=command, settings={}, rows=rows, arrays=arrays, protocol={})
+
+
+@pytest.fixture(scope="module")
+def block_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    config = BertConfig(
+        hidden_size=32, num_attention_heads=4, intermediate_size=64, vocab_size=200, num_hidden_layers=2,
+        max_position_embeddings=64, initializer_range=0.1,
+    )  # fmt: skip
+    settings = BlockSettings(arch=config, norms=(0.0, 1.0, 5.0, 10.0), seeds=3, sequences=1, length=32)
+    convolutional = BlockSettings(arch=zoo.config("convnext"), norms=settings.norms, seeds=2, sequences=1, length=32)
+    result = block_study([settings, convolutional])
+    return stored(tmp_path_factory.mktemp("block") / "run", "block", result.rows, result.arrays)
+
+
+def texts(figure) -> str:
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    return " ".join([*titles, *(text.get_text() for axes in figure.axes for text in axes.texts)])
+
+
+def test_every_figure_of_a_block_run_is_drawn_and_saved(block_run: Run, tmp_path: Path) -> None:
+    figures = block.figures_of(block_run)
+    assert {name.partition("_bert")[0] for name in figures if "bert" in name} == {
+        "figure_6a", "figure_6b", "figure_7", "figure_8a", "figure_8b", "figure_9", "figure_10",
+    }  # fmt: skip
+    assert {name for name in figures if "convnext" in name} == {"figure_6a_convnext", "figure_6b_convnext"}
+    assert "blocks_side_by_side" in figures
+    for name, draw in figures.items():
+        paths = save(draw(block_run), tmp_path, name, formats=("svg",))
+        assert paths[0].stat().st_size > 5000
+
+
+def test_figure_6b_marks_the_fixed_point_and_root_d(block_run: Run) -> None:
+    figure = block.figure_6b(block_run, model="bert")
+    words = texts(figure)
+    fixed = block_run.rows(model="bert", metric="fixed_point", seed=None)[0]
+    assert f"{fixed.value:.4f}" in words
+    assert f"{32**0.5:.2f}" in words
+    heights = [line.get_ydata()[0] for line in figure.axes[0].lines if line.get_linestyle() == ":"]
+    assert heights == pytest.approx([32**0.5])
+
+
+def test_a_missing_fixed_point_is_said(block_run: Run) -> None:
+    assert "no crossing" in texts(block.figure_6b(block_run, model="convnext"))
+
+
+def test_curves_carry_the_average_the_band_and_the_draws(block_run: Run) -> None:
+    found = block.curve(block_run, "bert", "output", "norm_of_mean")
+    assert found.draws.shape == (3, 4)
+    np.testing.assert_allclose(found.mean, found.draws.mean(0))
+    assert (found.low <= found.mean).all()
+    assert (found.mean <= found.high).all()
+
+
+def test_figure_7_shows_the_draws_that_move_most(block_run: Run) -> None:
+    means = block_run.arrays()["bert/scores_by_head"][:, -1].mean(-1)
+    words = texts(block.figure_7(block_run, model="bert"))
+    assert f"draw {means.argmin()}" in words
+    assert f"draw {means.argmax()}" in words
+
+
+def test_another_run_is_refused(tmp_path: Path) -> None:
+    other = stored(tmp_path / "run", "vectors", [Row(site="vectors", metric="mean_cosine", value=0.1)])
+    with pytest.raises(StoreError, match="no block study"):
+        block.figure_6a(other)
+    with pytest.raises(StoreError, match="no vocabularies"):
+        vocabulary.figure_m1(other)
+    with pytest.raises(StoreError, match="no norm closes"):
+        final_norm.figure_m3(other)
+
+
+def test_figure_17_has_one_named_curve_for_each_dimension() -> None:
+    figure = null.figure_17((16, 256))
+    assert len(figure.axes[0].lines) == 2
+    assert "16" in texts(figure)
+    assert "256" in texts(figure)
+
+
+def test_figure_18_puts_sites_at_their_dimension_above_the_quantile(tmp_path: Path) -> None:
+    rows = [
+        Row(model="m", site=f"block.{k}", metric=metric, value=value)
+        for k, cosine in enumerate((0.3, 0.6))
+        for metric, value in (("mean_cosine", cosine), ("dimension", 64.0), ("equivalent_dimension", 9.0))
+    ]
+    run = stored(tmp_path / "run", "measure", rows)
+    found = null.standings(run)
+    assert [standing.site for standing in found] == ["block.0", "block.1"]
+    assert found[0].null_quantile == pytest.approx(float(cosine_cdf(0.3, 64)))
+    assert found[0].equivalent_dimension == 9.0
+    figure = null.figure_18([run])
+    points = figure.axes[0].lines[-2] if len(figure.axes[0].lines[-1].get_xdata()) != 2 else figure.axes[0].lines[-1]
+    curve = figure.axes[0].lines[0]
+    height = np.interp(64, curve.get_xdata(), curve.get_ydata())
+    assert height == pytest.approx(float(cosine_quantile(0.95, 64)), abs=0.01)
+    assert len(points.get_xdata()) == 2
+
+
+def test_vocabulary_figures_over_a_series(tmp_path: Path) -> None:
+    series = [
+        (step, open_model(zoo.module("gpt_neox", seed=step, head=True), processor=zoo.processor("gpt_neox")))
+        for step in (0, 1)
+    ]
+    result = vocabulary_study(series, points=60)
+    run = stored(tmp_path / "run", "vocabulary", result.rows, result.arrays)
+    m1, m4 = vocabulary.figure_m1(run), vocabulary.figure_m4(run)
+    assert len(m1.axes) == 2
+    assert len(m4.axes) == 4
+    dotted = [line for line in m1.axes[0].lines if line.get_linestyle() == ":"]
+    reference = [row.null for row in run.rows(site="vocabulary.input", metric="partition_one_sided")]
+    np.testing.assert_allclose(dotted[0].get_ydata(), np.array(reference, float))
+    assert all(save(figure, tmp_path, name, formats=("png",)) for name, figure in (("m1", m1), ("m4", m4)))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert"])
+def test_norm_figures_of_pre_and_post_norm_models(name: str, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join(f"line {k}, and {k * k} more" for k in range(30)))
+    settings = FinalNormSettings(models=[], data=[str(tmp_path / "texts.txt")], documents="lines", length=24)
+    model = open_model(zoo.module(name), processor=zoo.processor(name))
+    with torch.no_grad():
+        result = final_norm_study([(None, model)], settings)
+    run = stored(tmp_path / "run", "final-norm", result.rows)
+    assert len(final_norm.closing_norms(run.rows())) == (3 if name == "bert" else 1)
+    for label, draw in final_norm.figures_of_norms(run).items():
+        assert save(draw(run), tmp_path, label, formats=("png",))[0].stat().st_size > 5000
