@@ -20,8 +20,7 @@ from anisoscope.models.hub import first_line
 from anisoscope.models.locate import has_weights
 
 _UNUSED = re.compile(
-    r"(^|\.)pooler\."  # on top of the last block: no site sees it
-    r"|(^|\.)t5_encoder\.embed_tokens\.weight$"  # MANTa: blocks enter as embeddings
+    r"(?<!encoder\.)\bpooler\."  # on top of the last block: no site sees it (MANTa's encoder.pooler is another thing)
     r"|position_ids$"
 )
 
