@@ -153,6 +153,7 @@ def test_compare_prints_differences_and_keeps_them(command, texts, gpt2, tmp_pat
         (["--limit", "0"], 2, "--limit"),
         (["--documents", "pages"], 2, "split"),
         (["--modality", "smell"], 2, "smell"),
+        (["--data", "missing.txt"], 2, "missing.txt"),
     ],
 )
 def test_bad_use_ends_with_2_and_says_what(words, code, said, command, texts, gpt2, tmp_path):
@@ -163,7 +164,7 @@ def test_bad_use_ends_with_2_and_says_what(words, code, said, command, texts, gp
     assert "Traceback" not in done.err
 
 
-@pytest.mark.parametrize("what", ["no tokenizer", "no model", "no such folder", "empty text", "no data"])
+@pytest.mark.parametrize("what", ["no tokenizer", "no model", "no such folder", "empty text"])
 def test_a_failed_job_ends_with_1_and_says_what(what, command, texts, gpt2, tmp_path):
     model, data = gpt2, texts
     if what == "no tokenizer":
@@ -172,15 +173,13 @@ def test_a_failed_job_ends_with_1_and_says_what(what, command, texts, gpt2, tmp_
         (model := tmp_path / "hollow").mkdir()
     elif what == "no such folder":
         model = tmp_path / "nowhere"
-    elif what == "empty text":
-        (data := tmp_path / "blank.txt").write_text("\n", encoding="utf-8")
     else:
-        data = tmp_path / "missing.txt"
+        (data := tmp_path / "blank.txt").write_text("\n", encoding="utf-8")
     done = command("measure", model, "--data", data, "--out", tmp_path / "run", "--json")
     assert done.code == 1, done.err
     assert done.err.startswith("anisoscope: ")
     names = {"no tokenizer": "tokenizer", "no model": "hollow", "no such folder": "nowhere", "empty text": "blank.txt"}
-    assert names.get(what, "missing.txt") in done.err
+    assert names[what] in done.err
     assert done.out == ""
     assert "Traceback" not in done.err
 
