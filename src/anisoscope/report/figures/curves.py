@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -81,3 +81,31 @@ def ramp(n: int) -> list[str]:
     from matplotlib.colors import to_hex
 
     return [to_hex(colormaps["viridis_r"](0.08 + 0.87 * i / max(n - 1, 1))) for i in range(n)]
+
+
+def label_lines(axes: Axes, labels: Sequence[tuple[float, str, str]], *, gap: float) -> None:
+    """Write (y, text, colour) right of the panel at the height of y, apart by `gap` of the panel's height.
+
+    To be called once the scale and the limits of the axis stand.
+    """
+    if not labels:
+        return
+    labels = sorted(labels)
+    heights = (axes.transScale + axes.transLimits).transform([(axes.get_xlim()[1], y) for y, _, _ in labels])[:, 1]
+    for height, (_, text, shade) in zip(spread(heights, gap), labels, strict=True):
+        axes.annotate(
+            text, (1, height), xycoords="axes fraction", xytext=(3, 0), textcoords="offset points", va="center",
+            fontsize=6.5, color=shade, annotation_clip=False,
+        )  # fmt: skip
+
+
+def spread(heights: Array, gap: float) -> Array:
+    """Rising heights moved apart, as many up as down: the mean of pushing all up and of pushing all down.
+
+    >>> spread(np.array([0.5, 0.5, 0.9]), 0.2).round(6).tolist()
+    [0.4, 0.6, 0.9]
+    """
+    place = gap * np.arange(len(heights))
+    up = np.maximum.accumulate(heights - place) + place
+    down = np.minimum.accumulate((heights - place)[::-1])[::-1] + place
+    return (up + down) / 2

@@ -17,7 +17,7 @@ import numpy as np
 
 from anisoscope.errors import StoreError
 from anisoscope.geometry.null import cosine_quantile
-from anisoscope.report.figures.curves import Line, lines_of, ramp, short, step_axis
+from anisoscope.report.figures.curves import Line, label_lines, lines_of, ramp, short, step_axis
 from anisoscope.report.figures.style import (
     COLUMN,
     FAINT,
@@ -25,7 +25,6 @@ from anisoscope.report.figures.style import (
     NULL,
     WIDE,
     colour,
-    label_ends,
     null_line,
     stand_in,
     style,
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Draw = Callable[[Run], "Figure"]
-End = tuple[float, float, str, str]
+Label = tuple[float, str, str]
 _QUERY, _KEY = colour(0), colour(1)
 _BASIS = {"union": "queries and keys", "keys": "keys alone", "queries": "queries alone"}
 
@@ -126,7 +125,7 @@ def figure_11(run: Run, *, plane: str = "union", stands_in: str | None = None) -
             panels[0].set_ylabel(f"direction 2 ({share[1]:.0%})")
             part.supxlabel(f"direction 1 ({share[0]:.0%} of the energy)", fontsize=8)
             part.suptitle(f"{head.kind}: {head.reason}", x=0.01, ha="left", fontsize=8, fontweight="bold")
-            _sides(panels[-1], "Q", "K")
+            _sides(panels[-1])
         _caption(figure, run, plane, seed, stands_in)
     return figure
 
@@ -144,13 +143,13 @@ def figure_12(run: Run, *, plane: str = "union", which: Sequence[int] = (0, 1), 
         for axes, head in zip(grid[0], heads, strict=True):
             base = f"seed-{seed}/{head.site}/{plane}"
             _origin(axes)
-            for side, shade in (("query", _QUERY), ("key", _KEY)):
-                _path(axes, arrays[f"{base}/{side}"][:, head.head], arrays[f"seed-{seed}/steps"], shade)
+            last = short(arrays[f"seed-{seed}/steps"][-1])
+            for side, name, shade in (("query", "Q̄", _QUERY), ("key", "K̄", _KEY)):
+                _path(axes, arrays[f"{base}/{side}"][:, head.head], f"{name}, step {last}", shade)
             axes.margins(0.12)
             share = arrays[f"{base}/share"][head.head]
             axes.set(xlabel=f"direction 1 ({share[0]:.0%} of the energy)", ylabel=f"direction 2 ({share[1]:.0%})")
             axes.set_title(f"{head.kind}:\n{head.reason}", fontsize=7)
-            _sides(axes, "Q̄", "K̄")
         _caption(figure, run, plane, seed, stands_in)
     return figure
 
@@ -179,8 +178,8 @@ def _mean(axes: Axes, ends: np.ndarray, shade: str) -> None:
     )  # fmt: skip
 
 
-def _path(axes: Axes, ends: np.ndarray, steps: np.ndarray, shade: str) -> None:
-    """The way of a mean (steps, 3, 2): an arrow from checkpoint to checkpoint, the first hollow, the ends labelled."""
+def _path(axes: Axes, ends: np.ndarray, name: str, shade: str) -> None:
+    """The way of a mean (steps, 3, 2): an arrow from checkpoint to checkpoint, the first hollow, the last named."""
     value, low, high = ends[:, 0], np.nan_to_num(ends[:, 1] - ends[:, 0]), np.nan_to_num(ends[:, 2] - ends[:, 0])
     axes.errorbar(
         *value.T, xerr=[-low[:, 0], high[:, 0]], yerr=[-low[:, 1], high[:, 1]], fmt="none", ecolor=FAINT, elinewidth=0.6
@@ -190,14 +189,16 @@ def _path(axes: Axes, ends: np.ndarray, steps: np.ndarray, shade: str) -> None:
         axes.annotate("", end, start, arrowprops=arrow, annotation_clip=False)
     axes.plot(*value[:1].T, "o", color=shade, markerfacecolor="white", markersize=4, zorder=4)
     axes.plot(*value[-1:].T, "o", color=shade, markersize=5, zorder=4)
+    above = len(value) < 2 or value[-1, 1] >= value[-2, 1]  # away from where the path comes from
     axes.annotate(
-        f"step {short(steps[-1])}", value[-1], xytext=(4, 4), textcoords="offset points", fontsize=6, color=shade
-    )
+        name, value[-1], xytext=(0, 6 if above else -6), textcoords="offset points", ha="center",
+        va="bottom" if above else "top", fontsize=6.5, color=shade,
+    )  # fmt: skip
 
 
-def _sides(axes: Axes, query: str, key: str) -> None:
+def _sides(axes: Axes) -> None:
     """Name the two colours above the right end of a panel."""
-    for place, (text, shade) in enumerate(((query, _QUERY), (key, _KEY))):
+    for place, (text, shade) in enumerate((("Q", _QUERY), ("K", _KEY))):
         axes.annotate(
             text, (1, 1), xycoords="axes fraction", xytext=(-18 + 11 * place, 3), textcoords="offset points",
             fontsize=8, fontweight="bold", color=shade,
@@ -227,7 +228,7 @@ def figure_13(run: Run, *, stands_in: str | None = None) -> Figure:
 
 def figure_14(run: Run, *, stands_in: str | None = None) -> Figure:
     """⟨Q̄, K̄⟩ over steps, likewise."""
-    return _by_head(run, "query_key_dot", "⟨Q̄, K̄⟩", seeds=_seeds(run)[:1], stands_in=stands_in)
+    return _by_head(run, "query_key_dot", "⟨Q̄, K̄⟩ (linear within ±1)", seeds=_seeds(run)[:1], stands_in=stands_in)
 
 
 def figure_23(run: Run, *, stands_in: str | None = None) -> Figure:
@@ -242,7 +243,7 @@ def _by_head(run: Run, metric: str, label: str, *, seeds: Sequence[int | None], 
         seed: lines_of(row for row in run.rows(metric=metric, seed=seed) if row.head is not None) for seed in seeds
     }
     layers = list(dict.fromkeys(site.rpartition(".head.")[0] for found in lines.values() for site in found))
-    columns, ends = min(4, len(layers)), {}
+    columns, labels = min(4, len(layers)), {}
     rows = -(-len(layers) // columns)
     arrays = run.arrays()
     with style():
@@ -252,11 +253,11 @@ def _by_head(run: Run, metric: str, label: str, *, seeds: Sequence[int | None], 
         )  # fmt: skip
         for axes, layer in zip(grid.flat, layers, strict=False):
             d = arrays[f"seed-{seeds[0]}/{layer}/query_mean"].shape[-1]
-            ends[axes] = _panel(axes, layer, lines, bounded=metric == "query_key_cosine", d=d)
+            labels[axes] = _panel(axes, layer, lines, bounded=metric == "query_key_cosine", d=d)
             axes.set_title(layer, fontsize=7.5)
-        for axes, of_heads in ends.items():  # now that the shared axis stands
+        for axes, of_heads in labels.items():  # now that the shared axis stands
             if len(seeds) == 1 and len(of_heads) <= 8:
-                label_ends(axes, of_heads, gap=0.09)
+                label_lines(axes, of_heads, gap=0.1)
         for axes in grid.flat[len(layers) :]:
             axes.set_visible(False)
         for axes in grid[:, 0]:
@@ -274,9 +275,9 @@ def _by_head(run: Run, metric: str, label: str, *, seeds: Sequence[int | None], 
     return figure
 
 
-def _panel(axes: Axes, layer: str, lines: dict[int | None, dict[str, Line]], *, bounded: bool, d: int) -> list[End]:
+def _panel(axes: Axes, layer: str, lines: dict[int | None, dict[str, Line]], *, bounded: bool, d: int) -> list[Label]:
     """The heads of one layer: all in their own colour for one seed, in the colour of the seed for several."""
-    ends, one_seed = [], len(lines) == 1
+    labels, one_seed = [], len(lines) == 1
     for place, found in enumerate(lines.values()):
         heads = [(site, line) for site, line in found.items() if site.rpartition(".head.")[0] == layer]
         for i, (site, line) in enumerate(heads):
@@ -286,15 +287,18 @@ def _panel(axes: Axes, layer: str, lines: dict[int | None, dict[str, Line]], *, 
             axes.plot(
                 line.steps, line.value, color=shade, linewidth=1.0, linestyle=dashes, alpha=1 if one_seed else 0.8
             )
-            ends.append((line.steps[-1], line.value[-1], f" {site.rpartition('.')[2]}", shade))
+            labels.append((line.value[-1], site.rpartition(".")[2], shade))
     every = np.unique(np.concatenate([line.steps for found in lines.values() for line in found.values()]))
     step_axis(axes, every)
     if bounded:
         bound = 1.96 * d**-0.5
         axes.axhspan(-bound, bound, color="#DDDDDD", alpha=0.6, linewidth=0, zorder=0, label="null")
         axes.set_ylim(-1.08, 1.08)
+    else:
+        axes.set_yscale("symlog", linthresh=1.0)
+        axes.yaxis.set_major_formatter("{x:g}")
     axes.axhline(0, color=NULL, linewidth=0.7, linestyle=":")
-    return ends
+    return labels
 
 
 def figure_15(run: Run, *, stands_in: str | None = None) -> Figure:
@@ -324,7 +328,7 @@ def _by_site(run: Run, metric: str, label: str, *, null: float | None, name: str
     seeds = _seeds(run)
     with style():
         figure, axes = plt.subplots(figsize=(WIDE * 0.6, 2.8), layout="constrained")
-        ends, every = [], set()
+        labels, every = [], set()
         for place, seed in enumerate(seeds):
             found = lines_of(row for row in run.rows(metric=metric, seed=seed, positions="all") if row.head is None)
             found = {site: line for site, line in found.items() if not site.startswith("vocabulary")}
@@ -335,13 +339,13 @@ def _by_site(run: Run, metric: str, label: str, *, null: float | None, name: str
                 )
                 if place == 0:
                     axes.fill_between(line.steps, line.low, line.high, color=shade, alpha=0.2, linewidth=0)
-                    ends.append((line.steps[-1], line.value[-1], f"  {site}", shade))
+                    labels.append((line.value[-1], site, shade))
         step_axis(axes, np.array(sorted(every)))
         axes.set(xlabel="step", ylabel=label)
         if null is not None:
             null_line(axes, null, name)
         axes.margins(y=0.08)
-        label_ends(axes, ends, gap=0.055)
+        label_lines(axes, labels, gap=0.05)
         told = "" if seeds[0] is None else f"; seed {seeds[0]}" + (", hairlines: other seeds" if len(seeds) > 1 else "")
         figure.supxlabel(f"{_series(run)}{told}; bands: 95 % intervals", fontsize=6.5, color=NULL)
     return figure

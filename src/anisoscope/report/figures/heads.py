@@ -1,7 +1,8 @@
 """Attention by layer and head, from a run of `anisoscope attention`: heat maps of cos(Q̄, K̄), entropy, salience share.
 
-A row of cells is a layer, a cell a head. The colour bar says what the null is; a cell with a small circle cannot be
-told from it: its 95 % interval holds the null, or its cosine lies within ±1.96/√d_head, where unrelated means do.
+A row of cells is a layer, a cell a head. A pointer on the colour bar says what the null is. A cell with a small circle
+cannot be told from it: its 95 % interval holds the null, or its cosine lies within ±1.96/√d_head, where unrelated means
+do.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Draw = Callable[[Run], "Figure"]
 _MAPS = {
     "query_key_cosine": ("cos(Q̄, K̄)", "RdBu_r", (-1.0, 1.0)),
     "entropy_normalised": ("entropy / log n", "viridis", (0.0, 1.0)),
-    "salience_share": ("salience share of the scores", "cividis", (0.0, 1.0)),
+    "salience_share": ("salience share", "cividis", (0.0, 1.0)),
 }
 
 
@@ -63,9 +64,11 @@ def figure_heads(run: Run, *, metric: str, stands_in: str | None = None) -> Figu
         bar.set_label(label)
         null = next((row.null for row in rows if row.null is not None), None)
         if null is not None:
-            bar.ax.axhline(null, color=NULL, linestyle=":", linewidth=1.4)
+            bar.ax.plot(
+                -0.25, null, ">", color=INK, markersize=4, clip_on=False, transform=bar.ax.get_yaxis_transform()
+            )
         circled = f"; circles: {len(unsure)} heads within the null" if unsure else ""
-        figure.supxlabel(f"{rows[0].model}; dotted on the bar: null{circled}", fontsize=6.5, color=NULL)
+        figure.supxlabel(f"{rows[0].model}; pointer on the bar: null{circled}", fontsize=6.5, color=NULL)
         if stands_in:
             stand_in(figure, stands_in)
     return figure

@@ -1,0 +1,90 @@
+"""`anisoscope sweep` and `anisoscope attention` as a person or a script meets them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import zoo
+import zoo_processors
+from anisoscope.cli.attention import attention
+from anisoscope.cli.sweep import sweep
+from anisoscope.errors import AnisoscopeError
+
+FAST = ["--documents", "lines", "--sample", "8"]
+
+
+@pytest.fixture(scope="module")
+def app() -> typer.Typer:
+    made = typer.Typer()
+    made.command()(sweep)
+    made.command()(attention)
+    return made
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two checkpoints and a text."""
+    root = tmp_path_factory.mktemp("training")
+    for step in (0, 8):
+        zoo.save("bert", root / f"checkpoint-{step}", seed=step)
+    words = zoo_processors.PASSAGE.split()
+    lines = [" ".join(words[i : i + 8]) for i in range(0, 48, 6)]
+    (root / "lines.txt").write_text("\n".join(lines) + "\n")
+    return root
+
+
+def test_a_sweep_prints_the_last_step_by_site(app: typer.Typer, folder: Path, tmp_path: Path) -> None:
+    given = ["sweep", str(folder), "--data", str(folder / "lines.txt"), "--steps", "0,8,9", *FAST, "--no-figures"]
+    given += ["--out", str(tmp_path / "run")]
+    result = CliRunner().invoke(app, given, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "missing: step 9: no such checkpoint" in result.output
+    assert "step 8" in result.output
+    assert "block.2" in result.output
+    assert "cos(Q̄, K̄)" in result.output
+    assert not (tmp_path / "run/figures").exists()
+    again = CliRunner().invoke(app, [*given, "--json"], catch_exceptions=False)
+    told = json.loads(again.stdout)
+    assert set(told) == {"run", "verdict", "measurements"}
+    assert {row["step"] for row in told["measurements"]} == {0, 8}
+
+
+def test_a_sweep_draws_the_figures_of_what_it_looked_at(app: typer.Typer, folder: Path, tmp_path: Path) -> None:
+    given = ["sweep", str(folder), "--data", str(folder / "lines.txt"), "--sites", "hidden", *FAST]
+    result = CliRunner().invoke(app, [*given, "--out", str(tmp_path / "run")], catch_exceptions=False)
+    assert {path.name for path in (tmp_path / "run/figures").iterdir()} == {
+        f"hidden_cosine.{kind}" for kind in ("svg", "pdf", "png")
+    }
+    assert "hidden_cosine.svg" in result.output.replace("\n", "")
+
+
+def test_attention_gives_one_json_object_a_csv_and_heat_maps(app: typer.Typer, folder: Path, tmp_path: Path) -> None:
+    out, csv = tmp_path / "run", tmp_path / "rows.csv"
+    given = ["attention", str(folder / "checkpoint-8"), "--data", str(folder / "lines.txt"), *FAST, "--json"]
+    result = CliRunner().invoke(app, [*given, "--out", str(out), "--csv", str(csv)], catch_exceptions=False)
+    told = json.loads(result.stdout)
+    found = {(row["site"], row["metric"]): row["value"] for row in told["measurements"]}
+    assert -1 <= found["block.1.head.3", "query_key_cosine"] <= 1
+    assert found["block.1", "mean_key_removal"] < 1e-6 < found["block.1", "mean_query_removal"]
+    assert csv.read_text().count("\n") == len(told["measurements"]) + 1
+    drawn = {path.stem for path in (out / "figures").glob("*.png")}
+    assert drawn == {"query_key_cosine", "entropy_normalised", "salience_share"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [["--steps", "some"], ["--seeds", "a-b"], ["--sites", "hiden"], ["--seeds", "0-1"], ["--existing", "maybe"]],
+)
+def test_bad_use_is_told_before_any_work(
+    app: typer.Typer, folder: Path, wrong: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["sweep", str(folder), *wrong])
+    assert isinstance(result.exception, AnisoscopeError)
+    assert result.exception.exit_code == 2
+    assert not list(tmp_path.iterdir())
