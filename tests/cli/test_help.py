@@ -1,0 +1,50 @@
+"""The help lists every command, and every command explains itself with examples."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import anisoscope
+from anisoscope.cli.main import COMMANDS
+
+MODULES = Path(anisoscope.__file__).parent / "cli"
+
+
+def test_the_help_lists_every_command(command) -> None:
+    ended = command("--help")
+    assert (ended.code, ended.err) == (0, "")
+    listed = [line.split()[0] for line in ended.out.splitlines() if line.startswith("  ") and line.strip()]
+    for name, (_, _, summary) in COMMANDS.items():
+        assert name in listed
+        assert summary.split()[0] in ended.out
+
+
+def test_every_module_of_a_command_is_listed() -> None:
+    modules = {path.stem for path in MODULES.glob("*.py")} - {"__init__", "main", "output"}
+    assert modules == {module for module, _, _ in COMMANDS.values()}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(command, name: str) -> None:
+    ended = command(name, "--help")
+    assert (ended.code, ended.err) == (0, "")
+    assert "Usage:" in ended.out
+    assert f"anisoscope {name}" in ended.out.split("Example", 1)[-1]
+
+
+def test_nothing_at_all_prints_the_help(command) -> None:
+    ended = command()
+    assert "Usage:" in ended.out + ended.err
+
+
+def test_the_version(command) -> None:
+    assert command("--version").out == f"anisoscope {anisoscope.__version__}\n"
+
+
+def test_the_package_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "anisoscope", "--version"], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == (f"anisoscope {anisoscope.__version__}\n", "")
