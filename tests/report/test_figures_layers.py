@@ -79,6 +79,16 @@ def test_the_null_is_the_quantile_of_isotropic_pairs_in_the_smallest_dimension(t
     assert "95 % of isotropic pairs, d = 64" in texts_in(figure)
 
 
+def test_the_null_of_a_staged_network_follows_its_dimension(tmp_path):
+    rows = layer_rows("m", SITES[:4], COSINES[:4])
+    widths = (16.0, 16.0, 64.0, 256.0)
+    rows = rows[:4] + [Row(model="m", site=s, metric="dimension", value=d) for s, d in zip(SITES, widths, strict=False)]
+    figure = figure_layers(run_of(rows, tmp_path))
+    (dotted,) = (line for line in figure.axes[0].lines if line.get_linestyle() == ":")
+    np.testing.assert_allclose(dotted.get_ydata(), [cosine_quantile(0.95, d) for d in widths])
+    assert "dotted: 95 % of isotropic pairs, d = 16 … 256" in texts_in(figure)
+
+
 def test_what_a_norm_made_has_an_open_marker_and_the_axis_says_so(tmp_path):
     figure = figure_layers(run_of(layer_rows("m"), tmp_path))
     faces = [mark.get_markerfacecolor() for mark in markers(figure, PALETTE[0])]

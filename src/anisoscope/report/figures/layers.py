@@ -2,7 +2,7 @@
 
 One line a model over its sites in order of computation: embeddings, blocks, and what the final norm makes of the last
 block, set apart by an open marker. The band is the 95 % interval, the dotted line the 95 % quantile of the cosine of an
-isotropic pair in the model's dimension (the loosest line where models or sites differ).
+isotropic pair in the model's dimension (the loosest line where models differ, a step a site where sites do).
 """
 
 from __future__ import annotations
@@ -77,8 +77,11 @@ def draw_layers(axes: Axes, rows: Sequence[Row], dimensions: Sequence[Row]) -> N
     axes.set_xlim(-0.4, right)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.axhline(0, color="#BBBBBB", linewidth=0.7)
-    d = min((int(row.value) for row in dimensions if row.value), default=0)
-    if d > 1:
+    widths = {(row.model, row.site): int(row.value) for row in dimensions if row.value}
+    by_model = {model: {d for (of, _), d in widths.items() if of == model} for model in models}
+    if any(len(some) > 1 for some in by_model.values()):
+        _draw_null_by_site(axes, [[widths[row.model, row.site] for row in rows if row.model == m] for m in models])
+    elif widths and (d := min(widths.values())) > 1:
         _draw_null(axes, float(cosine_quantile(0.95, d)), f"95 % of isotropic pairs, d = {d}", lines)
     beside = right + 0.02 * (right + 0.4)  # outside the panel, where no other model's line runs
     names = [model.rpartition("/")[2] for model in models]
@@ -101,6 +104,19 @@ def _draw_line(axes: Axes, rows: Sequence[Row], x: Array, y: Array, i: int) -> N
         axes.plot(x[k], y[k], marker=marker(i), color=colour(i), markerfacecolor=face, markeredgewidth=0.9)
     if split:
         axes.axvline(split - 0.5, color=colour(i), linewidth=0.5, linestyle="--", alpha=0.6)
+
+
+def _draw_null_by_site(axes: Axes, widths: Sequence[Sequence[int]]) -> None:
+    """The null of staged networks, whose dimension grows: a step a site, named above the panel."""
+    longest = max(widths, key=len)
+    narrowest = [min(some[k] for some in widths if k < len(some)) for k in range(len(longest))]
+    null = [float(cosine_quantile(0.95, d)) for d in narrowest]
+    axes.plot(np.arange(len(null)), null, color=NULL, linestyle=":", linewidth=1, drawstyle="steps-mid")
+    axes.set_ylim(top=min(1.02, max(axes.get_ylim()[1], max(null) + 0.05)))
+    axes.annotate(
+        f"dotted: 95 % of isotropic pairs, d = {min(narrowest)} … {max(narrowest)}", (1, 1), fontsize=6, color=NULL,
+        xycoords="axes fraction", xytext=(0, 2), textcoords="offset points", ha="right", va="bottom",
+    )  # fmt: skip
 
 
 def _draw_null(axes: Axes, value: float, text: str, lines: Sequence[tuple[Array, Array]]) -> None:
