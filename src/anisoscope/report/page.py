@@ -111,12 +111,12 @@ def _provenance(run: Run, label: str) -> str:
         "versions": ", ".join(f"{name} {version}" for name, version in (manifest.get("versions") or {}).items()),
     }
     tables = "".join(
-        f"<h4>{name}</h4>{_definitions(manifest[name])}" for name in ("protocol", "data", "model") if manifest.get(name)
+        f"<h3>{name}</h3>{_definitions(manifest[name])}" for name in ("protocol", "data", "model") if manifest.get(name)
     )
     return (
         f"<details class='run'><summary>{escape(label)} <span>{escape(run.command)}</span></summary>"
         f"{_definitions({name: value for name, value in facts.items() if value})}{tables}"
-        f"<h4>run.toml</h4><pre tabindex='0'>{escape(plan)}</pre></details>"
+        f"<h3>run.toml</h3><pre tabindex='0'>{escape(plan)}</pre></details>"
     )
 
 

@@ -135,7 +135,7 @@ def _card(card: Card, subject: Subject) -> str:
     plural = "note" if len(card.notes) == 1 else "notes"
     said = f"<details><summary>{len(card.notes)} {plural}</summary><ul>{notes}</ul></details>" if notes else ""
     return (
-        f'<li class="card" style="--own:{subject.colour}"><h3>{swatch}{_breakable(card.title)}</h3>'
+        f'<li class="card" style="--own:{subject.colour}"><h2>{swatch}{_breakable(card.title)}</h2>'
         f'<p class="origin">{_breakable(card.origin)}</p><p class="{kind}">{escape(card.verdict)}</p>'
         + (f'<ul class="badges">{badges}</ul>' if badges else "")
         + f"{facts}{said}</li>"

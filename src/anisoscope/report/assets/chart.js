@@ -175,7 +175,7 @@ function plainTable(head, rows, name, most = 300) {
 function controls(host) { const made = element("div", { class: "controls" }); host.append(made); return made; }
 
 function select(host, label, options, value, onchange) {
-  const made = element("select", { onchange: () => onchange(made.value) });
+  const made = element("select", { "aria-label": label, onchange: () => onchange(made.value) });
   let group = null;
   for (const option of options) {
     if (option.group && group?.label !== option.group) { group = element("optgroup", { label: option.group }); made.append(group); }
@@ -194,7 +194,7 @@ function segments(host, label, options, value, onchange) {
 
 function slider(host, label, values, start, words, onchange) {
   const said = element("output", {}, words(values[start]));
-  const made = element("input", { type: "range", min: 0, max: values.length - 1, step: 1, value: start, "aria-valuetext": words(values[start]) });
+  const made = element("input", { type: "range", "aria-label": label, min: 0, max: values.length - 1, step: 1, value: start, "aria-valuetext": words(values[start]) });
   made.addEventListener("input", () => {
     said.textContent = words(values[made.value]);
     made.setAttribute("aria-valuetext", words(values[made.value]));
