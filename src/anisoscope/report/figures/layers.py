@@ -67,7 +67,7 @@ def draw_layers(axes: Axes, rows: Sequence[Row], dimensions: Sequence[Row]) -> N
     lines = []
     for i, model in enumerate(models):
         mine = [row for row in rows if row.model == model]
-        x, y = np.arange(len(mine)), np.array([row.value for row in mine], float)
+        x, y = np.arange(len(mine), dtype=float), np.array([row.value for row in mine], float)
         _draw_line(axes, mine, x, y, i)
         lines.append((x, y))
     top = max([float(row.high or row.value or 0) for row in rows] + [0.1])
@@ -75,7 +75,7 @@ def draw_layers(axes: Axes, rows: Sequence[Row], dimensions: Sequence[Row]) -> N
     axes.set_ylim(min(bottom - 0.03, -0.03), min(1.02, top * 1.12 + 0.02))
     right = max(len(x) for x, _ in lines) - 0.6
     axes.set_xlim(-0.4, right)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="x", integer=True)
     axes.axhline(0, color="#BBBBBB", linewidth=0.7)
     widths = {(row.model, row.site): int(row.value) for row in dimensions if row.value}
     by_model = {model: {d for (of, _), d in widths.items() if of == model} for model in models}
@@ -158,13 +158,13 @@ def figure_drift_tests(run: Run, *, method: str = "spearman") -> Figure:
             shown = [(model, found[model]) for model in models if found.get(model) is not None]
             places = [models.index(model) + 0.12 * (2 * k - 1) for model, _ in shown]
             axes.scatter(
-                [max(p or 0, 1e-4) for _, p in shown], places, marker=shape, s=18, color=colour(k), label=label
+                [max(p or 0, 2e-5) for _, p in shown], places, marker=shape, s=18, color=colour(k), label=label
             )
         axes.axvline(SIGNIFICANT, color="#C00000", linestyle=":", linewidth=1.1)
         axes.set_yticks(range(len(models)), [model.rpartition("/")[2] for model in models])
         axes.set_ylim(len(models) - 0.5, -0.5)
         axes.set(
-            xscale="log", xlim=(5e-5, 1.5), xlabel=f"p-value of {method.capitalize()}'s test over layers (permutation)"
+            xscale="log", xlim=(1e-5, 1.5), xlabel=f"p-value of {method.capitalize()}'s test over layers (permutation)"
         )
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.0), ncols=2, borderaxespad=-1.6)
     return figure
