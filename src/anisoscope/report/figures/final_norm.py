@@ -150,6 +150,11 @@ def _draw_stack(panel: Axes, rows: Sequence[Row], sites: Sequence[str]) -> None:
         for place, height, (_, row) in zip(x, y, found, strict=True):
             face = "white" if row.site.endswith("norm") else colour(index)
             panel.plot(place, height, "o", color=colour(index), markerfacecolor=face, markersize=3.4)
+    entering = [(x, cells[f"{site}.before_norm", "mean_cosine"]) for x, site in enumerate(sites)
+                if (f"{site}.before_norm", "mean_cosine") in cells]  # fmt: skip
+    if entering:
+        heights = np.array([row.value for _, row in entering], float)
+        panel.plot([x for x, _ in entering], heights, "v", color=INK, markersize=3.2, label="before the block's norm")
     panel.axhline(0, color=NULL, linestyle=":", linewidth=1)
     shown = [k for k, site in enumerate(sites) if len(sites) <= 9 or k % (len(sites) // 8) == 0 or k >= len(sites) - 1]
     panel.set_xticks(shown, [_short(sites[k]) for k in shown], rotation=45, ha="right", rotation_mode="anchor")
@@ -171,7 +176,7 @@ def _pair_quantile(panel: Axes, dimensions: Sequence[Row]) -> None:
     panel.axhline(height, color=NULL, linestyle=(0, (1, 3)), linewidth=0.8)
     panel.annotate(
         f"95 % of isotropic pairs, $d$ = {d}", (0.99, height), xycoords=("axes fraction", "data"), ha="right",
-        va="bottom", xytext=(0, 1), textcoords="offset points", fontsize=6, color=NULL,
+        va="top", xytext=(0, -1), textcoords="offset points", fontsize=6, color=NULL,
     )  # fmt: skip
 
 
@@ -188,19 +193,19 @@ def _parameters(panel: Axes, along: Sequence[tuple[float, ClosingNorm]]) -> None
     """‖g‖ and ‖b‖ on the left axis, their ratio on the right one."""
     for metric, text, shade in (("gain_norm", "$\\|g\\|$", colour(2)), ("bias_norm", "$\\|b\\|$", colour(3))):
         _line(panel, [(x, norm.row(metric)) for x, norm in along], text, shade)
-    panel.set(title="parameters of the norm", ylim=(0, None))
+    panel.set(title="parameters of the norm", ylim=(0, 1.5 * panel.get_ylim()[1]))
     if any((row := norm.row("bias_over_gain")) is not None and row.value is not None for _, norm in along):
         other = panel.twinx()
         _line(
             other, [(x, norm.row("bias_over_gain")) for x, norm in along], "$\\|b\\|/\\|g\\|$ (right)", INK, dashed=True
         )
-        other.set_ylim(0, max(0.1, other.get_ylim()[1] * 1.1))
+        other.set_ylim(0, max(0.1, other.get_ylim()[1] * 1.55))  # room for the legend
         other.spines["right"].set_visible(True)
         other.grid(visible=False)
         handles = [*panel.get_legend_handles_labels()[0], *other.get_legend_handles_labels()[0]]
-        panel.legend(handles=handles, loc="best", fontsize=6.5)
+        panel.legend(handles=handles, loc="upper left", fontsize=6.5, ncols=2)
     else:
-        panel.legend(loc="best", fontsize=6.5)
+        panel.legend(loc="upper left", fontsize=6.5)
 
 
 def _line(

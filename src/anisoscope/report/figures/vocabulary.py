@@ -102,12 +102,15 @@ def _line(panel: Axes, rows: Sequence[Row], line: str, shade: str, label: str) -
 
 
 def _reference(panel: Axes, rows: Sequence[Row]) -> None:
-    """I of random directions with the norms of W: the null."""
+    """I of random directions with the norms of W: the null; a level where there is one step only."""
     rows = [row for row in rows if row.null is not None]
     x, y = [row.step or 0 for row in rows], np.array([row.null for row in rows], float)
-    panel.plot(
-        x, y, ":", color=NULL, linewidth=1, marker="_" if len(x) == 1 else None, label="random directions, same norms"
-    )
+    label = "random directions, same norms"
+    if len(x) == 1:
+        panel.axhline(float(y[0]), linestyle=":", color=NULL, linewidth=1, label=label)
+        panel.set_xticks([])
+    else:
+        panel.plot(x, y, ":", color=NULL, linewidth=1, label=label)
 
 
 def _scatter(panel: Axes, arrays: dict[str, np.ndarray], key: str) -> None:
