@@ -10,8 +10,9 @@ appearance, so that a model looks the same in every chart; a second run of the s
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 from anisoscope.report.figures.style import PALETTE
 from anisoscope.report.metrics import METRICS, Meaning
 from anisoscope.runs.store import Run
-from anisoscope.runs.table import COLUMNS, Row
+from anisoscope.runs.table import COLUMNS
 
 TEXT = ("revision", "site", "metric", "note", "positions", "protocol")
 NUMBERS = tuple(name for name in COLUMNS if name not in (*TEXT, "run", "model"))
@@ -109,16 +110,10 @@ def columns(runs: Sequence[Run], subjects: Sequence[Subject]) -> dict[str, Any]:
     for name in TEXT:
         found[name] = _words([getattr(row, name) or "" for row in rows])
     for name in NUMBERS:
-        values = [_short(value) for value in _column(rows, name)]
+        values = [_short(getattr(row, name)) for row in rows]
         pairs = _pairs(values)
         found[name] = {"pairs": pairs} if len(pairs) < len(values) else {"plain": values}
     return found
-
-
-def _column(rows: Iterable[Row], name: str) -> list[Any]:
-    return [row.as_dict()[name] for row in rows] if name in ("value", "low", "high", "null", "at") else [
-        getattr(row, name) for row in rows
-    ]  # fmt: skip
 
 
 def _words(values: Sequence[str]) -> dict[str, Any]:
@@ -138,13 +133,15 @@ def _pairs(values: Iterable[Any]) -> list[Any]:
 
 
 def _short(value: Any) -> Any:
-    """Six significant digits, and no `.0` at the end.
+    """Six significant digits, and no `.0` at the end; what is not finite is missing.
 
-    >>> _short(0.12345678), _short(3.0), _short(None)
-    (0.123457, 3, None)
+    >>> _short(0.12345678), _short(3.0), _short(float("nan")), _short(None)
+    (0.123457, 3, None, None)
     """
     if not isinstance(value, float):
         return value
+    if not math.isfinite(value):
+        return None
     rounded = float(f"{value:.6g}")
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 
@@ -156,10 +153,12 @@ def about(run: Run, label: str) -> dict[str, Any]:
     return {"label": label, **{name: manifest.get(name) for name in names}}
 
 
-def meanings(metrics: Iterable[str]) -> dict[str, Mapping[str, str]]:
+def meanings(metrics: Iterable[str]) -> dict[str, dict[str, str]]:
     """What the metrics that occur are called and mean, in the order in which a person reads them."""
     present = set(metrics)
-    known = {name: vars(meaning) for name, meaning in (METRICS | STUDY_METRICS).items() if name in present}
+    known: dict[str, dict[str, str]] = {
+        name: vars(meaning) for name, meaning in (METRICS | STUDY_METRICS).items() if name in present
+    }
     others = sorted(present - set(known) - {"verdict"})
     return known | {name: {"group": "other", "label": name.replace("_", " "), "meaning": ""} for name in others}
 
