@@ -95,9 +95,9 @@ def _draw_line(axes: Axes, rows: Sequence[Row], x: Array, y: Array, i: int) -> N
     """One model: line, interval, a marker a site (open after a norm), and where its decoder begins."""
     low = np.array([row.value if row.low is None else row.low for row in rows], float)
     high = np.array([row.value if row.high is None else row.high for row in rows], float)
-    axes.fill_between(x, low, high, color=colour(i), alpha=0.2, linewidth=0)
     split = next((k for k, row in enumerate(rows) if k and row.site.startswith("decoder.")), None)
     for part in (slice(None, split), slice(split, None)) if split else (slice(None),):
+        axes.fill_between(x[part], low[part], high[part], color=colour(i), alpha=0.2, linewidth=0)
         axes.plot(x[part], y[part], color=colour(i))
     for k, row in enumerate(rows):
         face = "white" if _after_norm(row) else colour(i)
