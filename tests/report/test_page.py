@@ -171,6 +171,7 @@ def test_summary_and_provenance_read_without_scripts(runs, text):
     told = Elements(text).text
     assert "Drifted at all sites" in told or "drifted at all sites" in told
     assert "fingerprint" in told
+    assert "one window was short" in told
     assert 'command = "measure"' in told  # the plan that makes the run again
 
 

@@ -105,6 +105,7 @@ def _provenance(run: Run, label: str) -> str:
     seconds = manifest.get("seconds")
     facts = {
         "verdict": manifest.get("verdict"),
+        "notes": manifest.get("notes"),
         "command": run.command,
         "measurements": f"{manifest.get('rows') or 0:,}",
         "time": None if seconds is None else f"{seconds:,.1f} s",
@@ -132,4 +133,4 @@ def _definitions(values: Mapping[str, Any]) -> str:
 def _plain(value: Any) -> str:
     if value is None or value == []:
         return "–"
-    return escape(", ".join(map(str, value)) if isinstance(value, list) else str(value))
+    return escape("; ".join(map(str, value)) if isinstance(value, list) else str(value))

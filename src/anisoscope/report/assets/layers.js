@@ -15,7 +15,7 @@ function layerTraces(found, t, { relative = false, subjects = visible(found) } =
       const banded = sorted.filter((i) => T.low[i] !== null && T.high[i] !== null);
       if (banded.length > 1) {
         const at = new Map(sorted.map((i, k) => [i, x[k]]));
-        data.push({ x: [...banded.map((i) => at.get(i)), ...banded.map((i) => at.get(i)).reverse()], y: [...banded.map((i) => T.high[i]), ...banded.map((i) => T.low[i]).reverse()], fill: "toself", fillcolor: faint(colour, 0.17), line: { width: 0 }, mode: "lines", hoverinfo: "skip", showlegend: false, type: "scatter" });
+        data.push({ x: [...banded.map((i) => at.get(i)), ...banded.map((i) => at.get(i)).reverse()], y: [...banded.map((i) => T.high[i]), ...banded.map((i) => T.low[i]).reverse()], fill: "toself", fillcolor: faint(colour, Math.min(0.17, 1.4 / subjects.length)), line: { width: 0 }, mode: "lines", hoverinfo: "skip", showlegend: false, type: "scatter" });
       }
       const dash = place++ ? "dot" : SUBJECTS[subject].dash;
       data.push({
