@@ -124,18 +124,18 @@ def _table(rows: Sequence[Row], title: str):
         if row.metric == "query_key_cosine" and row.head is not None and row.value is not None:
             heads.setdefault(row.site.rpartition(".head.")[0], []).append(row.value)
     shown = {metric: name for metric, name in _COLUMNS.items() if any(key[1] == metric for key in value)}
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title or None, title_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title or None, title_justify="left")
     table.add_column("site", no_wrap=True)
     for name in shown.values():
         table.add_column(name, justify="right", no_wrap=True)
     for site in dict.fromkeys(site for site, metric in value if metric in shown):
         cells = {metric: _short(value.get((site, metric))) for metric in shown}
         if heads.get(site):
-            cells["query_key_cosine"] = f"{min(heads[site]):+.2f} … {max(heads[site]):+.2f}"
+            cells["query_key_cosine"] = f"{min(heads[site]):+.2f}…{max(heads[site]):+.2f}"
         table.add_row(site, *cells.values())
     return table
 
 
 def _short(value: float | None) -> str:
-    """Three digits after the point fit seven columns into eighty."""
+    """Three digits after the point: the table fits into eighty columns."""
     return "–" if value is None else f"{value:.3f}"

@@ -70,9 +70,9 @@ class Head(NamedTuple):
     """A head that a figure shows, and why."""
 
     kind: str
+    cosine: float
     site: str
     head: int
-    cosine: float
 
     @property
     def reason(self) -> str:
@@ -93,8 +93,8 @@ def chosen_heads(run: Run, seed: int | None) -> list[Head]:
             "this run does not hold what the figure shows", where=run.folder, got="no cos(Q̄, K̄) of any head",
             expected="a run of `anisoscope sweep` with attention",
         )  # fmt: skip
-    (most, *where), (least, *there) = max(known), min(known)
-    return [Head("most common direction", *where, most), Head("most opposite direction", *there, least)]
+    common, opposite = max(known), min(known)
+    return [Head("most common direction", *common), Head("most opposite direction", *opposite)]
 
 
 # -- clouds and paths --------------------------------------------------------------------------------------------------
@@ -111,7 +111,8 @@ def figure_11(run: Run, *, plane: str = "union", stands_in: str | None = None) -
     with style():
         figure = plt.figure(figsize=(WIDE, 4.1), layout="constrained")
         figure.get_layout_engine().set(rect=(0, 0.04, 1, 0.96))  # pyright: ignore  # room for the caption
-        for part, head in zip(figure.subfigures(2, 1), heads, strict=True):
+        parts = np.ravel(np.asarray(figure.subfigures(2, 1), dtype=object))
+        for part, head in zip(parts, heads, strict=True):
             base = f"seed-{seed}/{head.site}/{plane}"
             panels = part.subplots(1, len(shown), sharex=True, sharey=True, squeeze=False)[0]
             for axes, step in zip(panels, shown, strict=True):
@@ -120,7 +121,7 @@ def figure_11(run: Run, *, plane: str = "union", stands_in: str | None = None) -
                     points = arrays[f"{base}/{side}_points"][step, head.head]
                     axes.scatter(*points.T, s=3, color=shade, alpha=0.35, linewidths=0)
                     _mean(axes, arrays[f"{base}/{side}"][step, head.head], shade)
-                axes.set_title(f"step {short(steps[step])}", fontsize=7.5, fontweight="normal")
+                axes.set_title(f"step {short(int(steps[step]))}", fontsize=7.5, fontweight="normal")
             share = arrays[f"{base}/share"][head.head]
             panels[0].set_ylabel(f"direction 2 ({share[1]:.0%})")
             part.supxlabel(f"direction 1 ({share[0]:.0%} of the energy)", fontsize=8)
@@ -238,6 +239,7 @@ def figure_23(run: Run, *, stands_in: str | None = None) -> Figure:
 
 def _by_head(run: Run, metric: str, label: str, *, seeds: Sequence[int | None], stands_in: str | None) -> Figure:
     import matplotlib.pyplot as plt
+    from matplotlib.lines import Line2D
 
     lines = {
         seed: lines_of(row for row in run.rows(metric=metric, seed=seed) if row.head is not None) for seed in seeds
@@ -268,7 +270,7 @@ def _by_head(run: Run, metric: str, label: str, *, seeds: Sequence[int | None], 
         named = f"a line a head, of seed {seeds[0]}" if len(seeds) == 1 and seeds[0] is not None else "a line a head"
         figure.supxlabel(f"{_series(run)}; {named}; {null}", fontsize=6.5, color=NULL)
         if len(seeds) > 1:
-            handles = [plt.Line2D([], [], color=colour(i), label=f"seed {seed}") for i, seed in enumerate(seeds)]
+            handles = [Line2D([], [], color=colour(i), label=f"seed {seed}") for i, seed in enumerate(seeds)]
             figure.legend(handles=handles, loc="outside upper right", ncols=min(len(seeds), 6))
         if stands_in:
             stand_in(figure, stands_in)
