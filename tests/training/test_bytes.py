@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
@@ -15,6 +15,7 @@ TOKENIZER = byte_tokenizer(length=64, wrap=False)
 ENGLISH = b"The quick brown fox jumps over the lazy dog, and the other foxes jump over the other dogs.\n" * 60
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_ids_are_bytes_and_text_comes_back(text: str) -> None:
     text = text.translate({ord("["): None})  # no special token can be spelled
@@ -64,6 +65,7 @@ def test_an_encoded_corpus_decodes_to_the_text_and_is_encoded_once(tmp_path) -> 
     assert (tmp_path / "tokens.npy").stat().st_mtime_ns == stamp
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200).filter(lambda raw: len(raw) > 0))
 def test_blocks_are_the_whole_text_cut_after_line_ends(raw: bytes) -> None:
     from unittest import mock

@@ -17,7 +17,7 @@ def brute_force(hidden, targets) -> float:
     """−1/N Σ_i log( exp(h_i·e_i) / Σ_j exp(h_i·e_j) ), term by term."""
     total = 0.0
     for i in range(len(hidden)):
-        terms = [math.exp(float(hidden[i] @ targets[j])) for j in range(len(targets))]
+        terms = [math.exp((hidden[i] @ targets[j]).item()) for j in range(len(targets))]
         total -= math.log(terms[i] / sum(terms))
     return total / len(hidden)
 

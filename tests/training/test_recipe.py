@@ -6,7 +6,7 @@ import itertools
 import tomllib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anisoscope.errors import UsageError
@@ -15,6 +15,7 @@ from anisoscope.training.recipe import OBJECTIVES, Recipe, make_recipe, parse_se
 ARCHS = [(arch, objective) for arch, objectives in OBJECTIVES.items() for objective in objectives]
 
 
+@settings(deadline=None)
 @given(
     pair=st.sampled_from(ARCHS),
     data=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1), min_size=1, max_size=3),
@@ -36,6 +37,7 @@ def test_toml_gives_the_recipe_back(tmp_path_factory, pair, data, heads, width, 
     assert tomllib.loads(recipe.to_toml())["data"] == data
 
 
+@settings(deadline=None)
 @given(steps=st.integers(1, 10**5), first=st.integers(1, 100), per_doubling=st.integers(1, 4))
 def test_the_grid_is_logarithmic_from_step_0_to_the_last(steps: int, first: int, per_doubling: int) -> None:
     grid = make_recipe(data=["-"], steps=steps, first_checkpoint=first, per_doubling=per_doubling).grid()
@@ -44,7 +46,8 @@ def test_the_grid_is_logarithmic_from_step_0_to_the_last(steps: int, first: int,
     assert list(grid) == sorted(set(grid))
     inner = grid[1:-1]
     assert all(step >= first for step in inner)
-    assert all(b / a <= 2 ** (1 / per_doubling) + 1 / a for a, b in itertools.pairwise(inner))
+    ratio = 2 ** (1 / per_doubling)
+    assert all(b <= ratio * a + (ratio + 1) / 2 for a, b in itertools.pairwise(inner))  # each is rounded by up to 1/2
 
 
 def test_defaults_follow_the_architecture() -> None:

@@ -1,0 +1,94 @@
+"""Arms of a study side by side: what each variant of attention (or objective) costs, and what it does to the geometry.
+
+Top left: validation loss. The other panels go by block: mean cosine of its output, sharpness, drift of its queries, and
+how well mean query and mean key align. Points are means over seeds, bars the 95 % interval over seeds, dotted lines the
+null of isotropic vectors or of uniform attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from anisoscope.report.figures.style import WIDE, colour, marker, null_line, style
+from anisoscope.runs.store import Run
+from anisoscope.runs.table import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PANELS = (
+    ("mean_cosine", "Mean cosine of the output", "isotropic"),
+    ("entropy_normalised", "Entropy of attention / log T", "uniform"),
+    ("max_probability", "Greatest probability of a row", "uniform"),
+    ("query_drift_ratio", "Share of the mean in the queries", "isotropic"),
+    ("query_key_alignment", "|cos(mean query, mean key)|", "isotropic"),
+)
+
+
+def figures_of_variants(run: Run) -> dict[str, Callable[[Run], Figure]]:
+    return {"variants": figure_variants}
+
+
+def figure_variants(run: Run) -> Figure:
+    """Loss, and five quantities by block, one colour an arm."""
+    import matplotlib.pyplot as plt
+
+    rows = [row for row in run.rows() if row.seed is None and row.value is not None]
+    arms = list(dict.fromkeys(row.model for row in rows))
+    with style():
+        figure, grid = plt.subplots(2, 3, figsize=(WIDE, 4.4), layout="constrained")
+        draw_losses(grid[0, 0], [row for row in rows if row.metric == "validation_loss"], arms)
+        for axes, (metric, title, null) in zip(grid.flat[1:], PANELS, strict=True):
+            draw_by_block(axes, [row for row in rows if row.metric == metric], arms, null)
+            axes.set_title(title)
+        handles, labels = grid[0, 1].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(arms), handletextpad=0.3)
+    return figure
+
+
+def draw_losses(axes: Axes, rows: Sequence[Row], arms: Sequence[str]) -> None:
+    """One line an arm, the lowest loss on top."""
+    ranked = sorted(rows, key=lambda row: -_value(row))
+    for place, row in enumerate(ranked):
+        shade, shape = _look(arms, row.model)
+        axes.errorbar(_value(row), place, xerr=_bars([row]), color=shade, marker=shape, capsize=2, linewidth=1)
+    axes.set_yticks(range(len(ranked)), [row.model.replace("_", " ") for row in ranked])
+    axes.set(title="Validation loss", xlabel="nats a token")
+    axes.margins(y=0.08)
+
+
+def draw_by_block(axes: Axes, rows: Sequence[Row], arms: Sequence[str], null: str) -> None:
+    """A metric over the blocks; arms stand a little apart so that their bars do not hide each other."""
+    blocks = [row for row in rows if row.layer is not None]
+    for i, arm in enumerate(arms):
+        mine = sorted((row for row in blocks if row.model == arm), key=lambda row: row.layer or 0)
+        shade, shape = _look(arms, arm)
+        x = [(row.layer or 0) + 0.08 * (i - (len(arms) - 1) / 2) for row in mine]
+        axes.errorbar(
+            x, [_value(row) for row in mine], yerr=_bars(mine), color=shade, marker=shape, capsize=1.5, linewidth=0.9,
+            elinewidth=0.7, label=arm.replace("_", " "),
+        )  # fmt: skip
+    nulls = [row.null for row in blocks if row.null is not None]
+    if nulls:
+        null_line(axes, nulls[0], null)
+    axes.set_xticks(sorted({row.layer for row in blocks if row.layer is not None}))
+    axes.set_xlabel("block")
+
+
+def _look(arms: Sequence[str], arm: str) -> tuple[str, str]:
+    place = arms.index(arm)
+    return colour(place), marker(place)
+
+
+def _value(row: Row) -> float:
+    return float("nan") if row.value is None else row.value
+
+
+def _bars(rows: Sequence[Row]) -> list[list[float]] | None:
+    """Distances down and up to the ends of the intervals; none where there is a single seed."""
+    if any(row.low is None or row.high is None for row in rows):
+        return None
+    down = [_value(row) - row.low for row in rows if row.low is not None]
+    return [down, [row.high - _value(row) for row in rows if row.high is not None]]
