@@ -55,8 +55,9 @@ def _tests(sums: Sums) -> list[Estimate]:
     effective = directional.effective_sample_size(sums.n, sums.energy, sums.pairs)
     test = directional.rayleigh_test(sums.sum_unit, sums.n, n_effective=effective)
     average = cosine.mean_cosine(sums.sum_unit, sums.n)
-    pointlike = average is None or average >= 1 - _ROUNDING  # κ is infinite, or nothing but rounding
-    kappa = None if pointlike else directional.vmf_kappa(max(average, 0.0) ** 0.5, sums.d)
+    kappa = None
+    if average is not None and average < 1 - _ROUNDING:  # beyond, κ is infinite or made of rounding
+        kappa = directional.vmf_kappa(max(average, 0.0) ** 0.5, sums.d)
     note = "" if test is None else f"T = {test.statistic:.4g}, mean {test.degrees:.4g} under uniformity"
     return [
         Estimate("rayleigh_p", None if test is None else test.p_value, null=0.5, n=sums.n, note=note),
