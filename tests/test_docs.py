@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/tutorial.md", "docs/howto.md", "docs/runs.md")
+PAGES = ("README.md", "docs/tutorial.md", "docs/howto.md", "docs/runs.md", "docs/report.md")
 _BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "block": ("block", "Experiment", "The untrained block under a drift: is it the architecture?"),
     "intervene": ("intervene", "Experiment", "Take a part of the drift away and see what it was for."),
     "pretrain": ("pretrain", "Experiment", "Train small models from scratch, with checkpoints along the way."),
+    "variants": ("variants", "Experiment", "Train kinds of attention, or objectives, side by side and measure them."),
     "compare": ("compare", "Runs", "Differences between two runs by site, with intervals."),
     "report": ("report", "Runs", "One HTML page of runs that opens offline and can be mailed."),
     "show": ("show", "Runs", "Print a run: verdict, table, small curves."),
@@ -46,20 +47,26 @@ class LazyCommands(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """What the list of commands shows of one: its name and its line, without importing it."""
         if cmd_name not in COMMANDS:
             return None
-        module, _panel, summary = COMMANDS[cmd_name]
-        if _only_listing():
-            return TyperCommand(cmd_name, short_help=summary, help=summary)
-        function = getattr(import_module(f"anisoscope.cli.{module}"), cmd_name.replace("-", "_"))
-        single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(cmd_name, short_help=summary)(function)
-        return typer.main.get_command(single)
+        if "_ANISOSCOPE_COMPLETE" in os.environ:
+            return _load(cmd_name)
+        summary = COMMANDS[cmd_name][2]
+        return TyperCommand(cmd_name, short_help=summary, help=summary)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that was asked for: now its module is imported."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, _load(name) if name in COMMANDS else command, rest
 
 
-def _only_listing() -> bool:
-    """True while the group prints its own help: no command of it has been asked for."""
-    return not any(argument in COMMANDS for argument in sys.argv[1:]) and "_ANISOSCOPE_COMPLETE" not in os.environ
+def _load(name: str) -> Any:
+    module, _, summary = COMMANDS[name]
+    function = getattr(import_module(f"anisoscope.cli.{module}"), name.replace("-", "_"))
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(name, short_help=summary)(function)
+    return typer.main.get_command(single)
 
 
 app = typer.Typer(cls=LazyCommands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)

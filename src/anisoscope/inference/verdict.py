@@ -5,7 +5,7 @@
 | too few samples to say | fewer than 32 vectors, or no rule below holds and n < 10·d or there is no spectrum |
 | drifted | average cosine ≥ 0.1, with an interval above 0 (without an interval: Rayleigh p < 0.01) |
 | dominated by outlier dimensions | 1 to 8 hold half of the variance, or 3 (of ≥ 32) half of a cosine ≥ 0.1 |
-| few-dimensional | unbiased participation ratio ≤ d/10 |
+| few-dimensional | unbiased participation ratio ≤ d/10, seen by at least ten times as many vectors |
 | isotropic | n ≥ 10·d, average cosine within ±0.05, unbiased participation ratio ≥ d/2 |
 | weakly anisotropic | none of these |
 
@@ -50,7 +50,7 @@ def verdict(estimates: Sequence[Estimate], outlier_share: float | None = None) -
         words.append("drifted")
     if _outlying(estimates, cosine.value, outlier_share):
         words.append("dominated by outlier dimensions")
-    if share is not None and share <= FEW_DIMENSIONS:
+    if ratio is not None and ratio <= FEW_DIMENSIONS * d and n >= VECTORS_PER_DIMENSION * ratio:
         words.append("few-dimensional")
     because = f"average cosine {cosine.value:.3f}" + (
         "" if ratio is None else f", {ratio:.4g} of {d:.0f} dimensions in use (unbiased participation ratio)"

@@ -21,6 +21,7 @@ STUDIES = {
     "vocabulary": ("vocabulary", "VocabularySettings", "measure_vocabularies"),
     "final-norm": ("final_norm", "FinalNormSettings", "measure_final_norms"),
     "intervene": ("interventions_run", "InterveneSettings", "intervene_model"),
+    "variants": ("variants", "VariantsSettings", "run_variants"),
     "block": ("block_run", "BlockPlan", "run_blocks"),
 }
 
