@@ -23,7 +23,7 @@ from torch import Tensor
 _MANTISSA = 4
 _LOWEST, _HIGHEST = -10, 12  # octaves, as powers of two
 _SHIFT = 23 - _MANTISSA
-_CELLS = 2 ** (32 - _SHIFT)
+CELLS = 2 ** (32 - _SHIFT)
 _ONE_SIDE = (_HIGHEST - _LOWEST) * 2**_MANTISSA
 BINS = 2 * _ONE_SIDE + 3
 
@@ -41,8 +41,8 @@ def count_cells(scores: Tensor) -> Tensor:
     """How many scores (b, heads, q, k) of each head fall in each cell: (heads, cells). NaN has a cell of its own."""
     heads = scores.shape[1]
     cells = scores.float().view(torch.int32) >> _SHIFT  # negative where the score is
-    cells += (torch.arange(heads, dtype=torch.int32, device=scores.device) * _CELLS + _CELLS // 2).view(1, -1, 1, 1)
-    return torch.bincount(cells.flatten(), minlength=heads * _CELLS).view(heads, _CELLS).cpu()
+    cells += (torch.arange(heads, dtype=torch.int32, device=scores.device) * CELLS + CELLS // 2).view(1, -1, 1, 1)
+    return torch.bincount(cells.flatten(), minlength=heads * CELLS).view(heads, CELLS).cpu()
 
 
 def fold_cells(cells: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ def fold_cells(cells: Tensor) -> Tensor:
 @cache
 def _bin_of_cell() -> Tensor:
     """The bin of each cell; BINS, which is none, for NaN."""
-    cell = np.arange(-_CELLS // 2, _CELLS // 2, dtype=np.int32)
+    cell = np.arange(-CELLS // 2, CELLS // 2, dtype=np.int32)
     with np.errstate(invalid="ignore"):  # some cells are signalling NaN
         least = (cell << _SHIFT).view(np.float32).astype(np.float64)  # in magnitude
     rank = np.searchsorted(score_edges()[_ONE_SIDE + 2 :], np.abs(least), side="right")  # 0: about zero
