@@ -75,4 +75,4 @@ def test_positions_can_start_random() -> None:
         for positions, expected in (("sinusoidal", True), ("random", False)):
             model = build(make_recipe(arch=arch, data=["-"], positions=positions, **sizes), seed=0, vocabulary=50)
             table = model.get_submodule(path).weight.data
-            assert torch.allclose(table, 0.06 * sinusoids(8, 16), atol=1e-6) is expected
+            assert torch.allclose(table, 0.035 * sinusoids(8, 16), atol=1e-6) is expected

@@ -107,7 +107,7 @@ def mean_query(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
 
 
 class VariantAttention(nn.Module):
-    """What hangs on one attention module: the name of the variant, its learned extras, its three steps."""
+    """What hangs on one attention module: the name of the variant, its learned extras, its steps."""
 
     def __init__(self, variant: str, *, heads: int, hidden: int, initializer_range: float) -> None:
         super().__init__()
@@ -132,6 +132,19 @@ class VariantAttention(nn.Module):
         gate, self.gate = self.gate, None
         return output * gate.unsqueeze(-1).to(output.dtype)
 
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, scaling: float, dropout: float
+    ) -> tuple[Tensor, Tensor]:
+        """Head outputs (B, T, heads, d_h) and weights (B, heads, T, T) of queries, keys and values."""
+        groups = q.shape[1] // k.shape[1]  # grouped-query attention: several query heads share a key head
+        if groups > 1:
+            k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+        mask = None if mask is None else mask[..., : k.shape[-2]]
+        scored_q, scored_k = self.transform(q, k, mask, scaling=scaling)
+        probabilities = self.weights(scored_q @ scored_k.transpose(-1, -2) * scaling, mask).to(v.dtype)
+        dropped = nn.functional.dropout(probabilities, p=dropout, training=self.training)
+        return self.finish((dropped @ v).transpose(1, 2).contiguous()), probabilities
+
     def see(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Before the attention module runs: the gates of its input (B, T, hidden), kept until `finish`."""
         hidden = args[0] if args else kwargs["hidden_states"]
@@ -148,17 +161,10 @@ def attend(
     dropout: float = 0.0,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor]:
-    """The function that transformers calls: queries, keys and values in, head outputs (B, T, heads, d_h) out."""
+    """The function that transformers calls for a model with a variant."""
     variant: VariantAttention = getattr(module, NAME)
-    groups = query.shape[1] // key.shape[1]  # grouped-query attention: several query heads share a key head
-    if groups > 1:
-        key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    mask = None if attention_mask is None else attention_mask[..., : key.shape[-2]]
-    q, k = variant.transform(query, key, mask, scaling=scale)
-    probabilities = variant.weights(q @ k.transpose(-1, -2) * scale, mask).to(value.dtype)
-    dropped = nn.functional.dropout(probabilities, p=dropout, training=module.training)
-    return variant.finish((dropped @ value).transpose(1, 2).contiguous()), probabilities
+    return variant.attend(query, key, value, attention_mask, scaling=scale, dropout=dropout)
 
 
 AttentionInterface.register(NAME, attend)

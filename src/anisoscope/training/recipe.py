@@ -62,7 +62,7 @@ class Recipe(BaseModel):
     heads: int = Field(4, ge=1)
     feedforward: int | None = Field(None, ge=1)
     dropout: float = Field(0.0, ge=0, lt=1)
-    initializer_range: float = Field(0.06, gt=0)
+    initializer_range: float = Field(0.035, gt=0)
     positions: Literal["sinusoidal", "random"] = "sinusoidal"
     """How a table of learned positions starts (bert, gpt2)."""
 

@@ -1,4 +1,4 @@
-"""A series on disk: the checkpoints of one training, in the folder format of transformers. Nothing here needs torch.
+"""A series on disk: the checkpoints of one training, in the folder format of transformers. Finding one needs no torch.
 
     OUT/recipe.toml                     what was trained, and how
     OUT/seed-0/log.jsonl                losses by step
@@ -9,13 +9,14 @@ The package carries one such series, a byte-level BERT at twelve steps of its tr
 >>> sorted({seed for seed, _, _ in embedded_series()})
 [0, 1]
 >>> [step for seed, step, _ in embedded_series() if seed == 0][:4]
-[0, 16, 32, 64]
+[0, 8, 16, 32]
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,3 +62,33 @@ def log_rows(out: str | Path, seed: int) -> list[Row]:
         for name, value in record.items()
         if name != "step"
     ]
+
+
+def publish_half(out: str | Path, target: str | Path, *, seeds: Sequence[int]) -> int:
+    """Copy a series with its weights in half precision; returns the bytes that it takes.
+
+    Recipe and logs go along, the recipe with the name of each data file alone: its hash says which file it was.
+    """
+    from safetensors.torch import load_file, save_file
+
+    from anisoscope.training.recipe import Recipe
+
+    out, target = Path(out), Path(target)
+    recipe = Recipe.read(out / "recipe.toml")
+    names = tuple(Path(file).name for file in recipe.data)
+    target.mkdir(parents=True, exist_ok=True)
+    (target / "recipe.toml").write_text(
+        recipe.model_copy(update={"data": names, "seeds": tuple(seeds)}).to_toml(), encoding="utf-8"
+    )
+    for seed, _, folder in find_series(out):
+        if seed not in seeds:
+            continue
+        copy = target / folder.relative_to(out)
+        copy.mkdir(parents=True, exist_ok=True)
+        for file in folder.iterdir():
+            if file.suffix != ".safetensors":
+                (copy / file.name).write_bytes(file.read_bytes())
+        half = {name: tensor.half() for name, tensor in load_file(folder / "model.safetensors").items()}
+        save_file(half, copy / "model.safetensors", metadata={"format": "pt"})
+        (copy.parent / "log.jsonl").write_bytes((folder.parent / "log.jsonl").read_bytes())
+    return sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
