@@ -46,6 +46,8 @@ class Chunk(Protocol):
     def greatest(self) -> Tensor: ...  # (b, heads, q)
     @property
     def visible(self) -> Tensor | None: ...  # (b | 1, 1, q | 1, K)
+    @property
+    def total(self) -> Tensor | None: ...  # (b, heads, q) the sum of each row, where it is not 1
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,12 @@ def _tile_statistics(chunk: Chunk, seen: Tensor, first: Tensor, *, own: bool) ->
     p, visible = chunk.probabilities, chunk.visible
     many = seen.unsqueeze(1)  # (b, 1, q)
     mean_logit = torch.einsum("bhqk,bhqk->bhq", p, chunk.logits)
-    entropy = -chunk.greatest.log() - mean_logit  # −log p = log Z − logit, and Z = 1/greatest
+    if chunk.total is None:
+        entropy = -chunk.greatest.log() - mean_logit  # log p = log greatest + logit
+    else:  # of the row divided by its sum; a row may be all but empty
+        tiny = torch.finfo(p.dtype).tiny
+        total = chunk.total.clamp(min=tiny)
+        entropy = (total / chunk.greatest.clamp(min=tiny)).log() - mean_logit / total
     of_first = first.view(-1, 1, 1, 1).expand(*p.shape[:3], 1)
     tile = {
         "entropy": entropy,

@@ -15,6 +15,9 @@ The sink reads `call.queries` and `call.keys`, and walks `call.chunks()` for sco
 - rotary positions: queries and keys are those that are scored, after rotation; with `before_rotary` they are turned
   back, by the model's own rotation with the sine negated. Scores are the model's either way.
 - shared modules: ALBERT runs one module many times; each call is a block of its own.
+- attention that is no softmax: a module that carries an `anisoscope_attention` (see `training.attention_variants`) says
+  itself how queries and keys are scored, how scores become weights, and what becomes of the output. Any other attention
+  function that somebody registered is refused, rather than replaced by softmax in silence.
 
 Models outside the interface: `attention_fallbacks`. Models without attention are refused: "no queries and keys here".
 """
@@ -72,6 +75,8 @@ class AttentionCapture:
         from transformers.masking_utils import eager_mask
 
         within = [part for part in self.module.modules() if uses_interface(part)]
+        for part in within:
+            _refuse_foreign(part)
         self._handles = watch_projections(self.module, self._projected)
         if not within and not self._handles:
             raise _no_attention(self.module)
@@ -112,8 +117,8 @@ class AttentionCapture:
         if given.get("position_embeddings") is not None:
             self._rotations[module] = given["position_embeddings"]
 
-    def see(self, seen: Projected, *, values: Tensor | None = None, softcap: float | None = None) -> AttentionCall:
-        """Make a call of what was seen and give it to the sink."""
+    def see(self, seen: Projected, **options: Any) -> AttentionCall:
+        """Make a call of what was seen and give it to the sink; `options` are fields of the call."""
         block, name, kind = self._place(seen.module)
         mask = additive_mask(seen.mask, seen.key.shape[2], seen.query.dtype)
         visible = visibility(mask)
@@ -125,6 +130,8 @@ class AttentionCapture:
         if valid_queries is None or valid_queries.shape != seen.query.shape[::2]:
             valid_queries = valid_keys.new_ones(seen.query.shape[::2])  # (B, Tq)
         queries, keys = self._unrotated(seen) if self.before_rotary else (seen.query, seen.key)
+        fields: dict[str, Any] = {"score_queries": seen.query, "score_keys": seen.key, "scaling": seen.scaling}
+        fields |= {"mask": mask, "bias": seen.bias, "windowed": seen.windowed, "start": seen.start} | options
         call = AttentionCall(
             queries=queries,
             keys=keys,
@@ -132,16 +139,8 @@ class AttentionCapture:
             valid_queries=valid_queries,
             valid_keys=valid_keys,
             visible=visible,
-            scaling=seen.scaling,
-            score_queries=seen.query,
-            score_keys=seen.key,
-            mask=mask,
-            bias=seen.bias,
-            softcap=softcap,
-            values=values,
-            windowed=seen.windowed,
-            start=seen.start,
             query_chunk=self.query_chunk,
+            **fields,
         )
         self.sink(name, call)
         return call
@@ -222,20 +221,47 @@ def _attention(
     own = getattr(module, "scaling", None)
     if scale == 1.0 and isinstance(own, float) and own != 1.0:  # Whisper, OPT: the query comes multiplied by its scale
         query, scale = query / own, own
-    learning = torch.is_grad_enabled() and any(part.requires_grad for part in (query, key, value))
-    capture = _owner(module)
+    # the tiles are for looking: where gradients or dropout are wanted, the output is computed apart
+    apart = dropout > 0 or (torch.is_grad_enabled() and any(part.requires_grad for part in (query, key, value)))
+    variant, capture = getattr(module, "anisoscope_attention", None), _owner(module)
     if capture is not None:
         seen = Projected(module, query.detach(), key.detach(), scale, attention_mask, position_bias)
+        fields = {"values": None if apart else value, "softcap": softcap}
         with torch.no_grad():
-            call = capture.see(seen, values=None if learning else value, softcap=softcap)
-            if not learning:
-                return call.context(), None
-    scores = grouped(query * scale, key.transpose(-1, -2))
+            call = capture.see(seen, **fields, **({} if variant is None else _as_scored(variant, seen)))
+            if not apart:
+                return call.context() if variant is None else variant.finish(call.context()), None
+    if variant is not None:
+        return variant.attend(query, key, value, attention_mask, scaling=scale, dropout=dropout)[0], None
+    scores = grouped(query * scale, key.mT)
     scores = scores if softcap is None else softcap * torch.tanh(scores / softcap)
     for term in (position_bias, additive_mask(attention_mask, key.shape[2], query.dtype)):
         scores = scores if term is None else scores + term
     weights = nn.functional.dropout(scores.softmax(-1, dtype=torch.float32).to(value.dtype), dropout)
     return grouped(weights, value).transpose(1, 2).contiguous(), None
+
+
+def _as_scored(variant: Any, seen: Projected) -> dict[str, Any]:
+    """The fields of a call whose module has its own way to score and to weigh."""
+    mask = additive_mask(seen.mask, seen.key.shape[2], seen.query.dtype)
+    queries, keys = variant.transform(seen.query, seen.key, mask, scaling=seen.scaling)
+    return {"score_queries": queries, "score_keys": keys, "weigh": variant.weights}
+
+
+def _refuse_foreign(module: nn.Module) -> None:
+    """An attention function that is neither the library's nor ours may be anything: do not put softmax in its place."""
+    from transformers import AttentionInterface
+
+    name = getattr(getattr(module, "config", None), "_attn_implementation", None)
+    function = AttentionInterface().get(name) if isinstance(name, str) else None
+    home = getattr(function, "__module__", "transformers").partition(".")[0]
+    if home not in ("transformers", "functools", __name__.partition(".")[0]):
+        raise ModelError(
+            "this model attends in a way of its own, which cannot be watched",
+            where=type(module).__name__,
+            got=f"attention function {name!r} from {home}",
+            do="set_attn_implementation('eager'), if softmax attention is what it should be measured with",
+        )
 
 
 def _owner(module: nn.Module) -> AttentionCapture | None:

@@ -13,7 +13,7 @@ what is computed on them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -28,6 +28,7 @@ QUERY_CHUNK = 64
 _TILE = 2**19  # scores in a tile, at most: 2 MB in float32
 
 Kind = Literal["self", "cross"]
+Weigh = Callable[[Tensor, Tensor | None], Tensor]  # scores (b, heads, q, K) and additive mask to weights
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class RowChunk:
     probabilities: Tensor  # (b, heads, q, K)
     greatest: Tensor  # (b, heads, q) the greatest probability of each row
     visible: Tensor | None  # (b | 1, 1, q | 1, K)
+    total: Tensor | None = None  # (b, heads, q) the sum of each row, where it is not 1 (no softmax)
 
 
 @dataclass
@@ -57,11 +59,12 @@ class AttentionCall:
     valid_keys: Tensor  # (B, Tk)
     visible: Tensor | None  # (B | 1, Tq | 1, Tk); None: every row sees every key
     scaling: float | None  # None: the scores of this model are not q·k·scaling, there are no rows
-    score_queries: Tensor  # what is scored: `queries`, unless they were asked for before rotation
+    score_queries: Tensor  # what is scored: `queries`, unless those are before rotation or the model transforms them
     score_keys: Tensor
     mask: Tensor | None = None  # additive (B | 1, heads | 1, Tq | 1, Tk), as the model gave it
     bias: Tensor | None = None
     softcap: float | None = None
+    weigh: Weigh | None = None
     values: Tensor | None = None
     windowed: bool = False
     start: int = 0
@@ -125,17 +128,33 @@ class AttentionCall:
         batch, rows, keys = self._tiles[tile]
         content = grouped(self.score_queries[batch, :, rows] * self.scaling, self.score_keys[batch, :, keys].mT)
         content = content.float() if content.dtype in (torch.float16, torch.bfloat16) else content
-        logits = content if self.softcap is None else self.softcap * torch.tanh(content / self.softcap)
-        for term in (self.bias, self.mask):
-            logits = logits if term is None else logits + _part(term, batch, rows, keys)
-        logits = logits - logits.amax(-1, keepdim=True)
-        probabilities = logits.softmax(-1)  # fused: many times faster than exp() where keys are masked
+        scores = content if self.softcap is None else self.softcap * torch.tanh(content / self.softcap)
+        bias, mask, visible = (
+            None if term is None else _part(term, batch, rows, keys)
+            for term in (self.bias, self.mask, None if self.visible is None else self.visible.unsqueeze(1))
+        )
+        scores = scores if bias is None else scores + bias
+        logits, probabilities, greatest = self._weights(scores, mask)
+        total = None if self.weigh is None else probabilities.sum(-1)
+        chunk = RowChunk(batch, rows, content, logits, probabilities, greatest, visible, total)
         if self.values is not None and tile not in self._done:
             output = grouped(probabilities.to(self.values.dtype), self.values[batch, :, keys])
             self._context[batch, rows] = output.transpose(1, 2)
             self._done.add(tile)
-        visible = None if self.visible is None else _part(self.visible.unsqueeze(1), batch, rows, keys)
-        return RowChunk(batch, rows, content, logits, probabilities, probabilities.amax(-1), visible)
+        return chunk
+
+    def _weights(self, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits, probabilities and the greatest of them: softmax, unless the model weighs its keys otherwise."""
+        if self.weigh is not None:
+            probabilities = self.weigh(scores, mask)
+            greatest = probabilities.amax(-1)
+            tiny = torch.finfo(probabilities.dtype).tiny
+            logits = probabilities.clamp(min=tiny).log() - greatest.clamp(min=tiny).log().unsqueeze(-1)
+            return logits, probabilities, greatest
+        logits = scores if mask is None else scores + mask
+        logits = logits - logits.amax(-1, keepdim=True)
+        probabilities = logits.softmax(-1)  # fused: many times faster than exp() where keys are masked
+        return logits, probabilities, probabilities.amax(-1)
 
 
 def grouped(left: Tensor, right: Tensor) -> Tensor:
