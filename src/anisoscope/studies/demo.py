@@ -98,7 +98,7 @@ def _layers(out: Path) -> Part:
     from anisoscope.training.series import embedded_series
 
     last = max((step, folder) for seed, step, folder in embedded_series() if seed == 0)
-    settings = MeasureSettings(models=[str(last[1])], limit=24, length=128)
+    settings = MeasureSettings(models=[str(last[1])], limit=8, length=128)
     found = measure_models(settings, out=out / "layers")
     cosines = [row for row in found.rows if row.metric == "mean_cosine" and row.positions == "all"]
     first, top = cosines[0], max(cosines, key=lambda row: row.value or 0.0)
@@ -112,7 +112,7 @@ def _layers(out: Path) -> Part:
 def _sweep(out: Path) -> Part:
     from anisoscope.studies.sweep import SweepSettings, sweep_series
 
-    found = sweep_series(SweepSettings(series="embedded", seeds=[0], limit=12, length=128), out=out / "sweep")
+    found = sweep_series(SweepSettings(series="embedded", seeds=[0], limit=5, length=128), out=out / "sweep")
     return Part("sweep", found, f"along its training: {found.verdict}")
 
 
