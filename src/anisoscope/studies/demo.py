@@ -36,6 +36,9 @@ class Part:
 
 def demo(out: Path) -> list[Part]:
     """Run every part; what was seen, part by part."""
+    import torch
+
+    torch.set_num_threads(1)  # models this small run slower on more
     out.mkdir(parents=True, exist_ok=True)
     parts: list[Callable[[Path], Part]] = [_vectors, _calibration]
     parts += [_layers, _sweep] if _has_series() else []
