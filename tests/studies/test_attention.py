@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -245,6 +246,20 @@ def test_whisper_counts_the_positions_that_hear_speech() -> None:
     assert sums.rows["encoder.block.0"].sums["rows"].sum() == n
     visible = sums.rows["encoder.block.0"].sums["inverse_visible"].sum() / n
     assert float(visible) == pytest.approx(1 / 100)  # rows see the whole window
+
+
+def test_padding_that_the_model_is_not_told_of_is_left_out() -> None:
+    model = _model("t5")
+    _, batch = next(iter(_batches(model)))
+    shorter = batch.decoder_valid.clone()  # type: ignore[union-attr]
+    shorter[:, 4:] = False
+    inputs = {name: tensor for name, tensor in batch.inputs.items() if name != "decoder_attention_mask"}
+    sums = measure_attention(model, [(0, replace(batch, inputs=inputs, decoder_valid=shorter))])
+    n = int(shorter.sum())
+    for site in ("decoder.block.0", "decoder.block.0.cross"):
+        assert sums.heads[site].queries.n.sum() == n
+        assert sums.rows[site].sums["rows"].sum() + sums.rows[site].sums["one_key_rows"].sum() == n
+    assert sums.heads["decoder.block.0"].keys.n.sum() == n
 
 
 def test_before_rotation_heads_change_and_rows_do_not() -> None:

@@ -173,13 +173,14 @@ def _run(module: nn.Module, batch: Batch) -> None:
 
 
 def _count_only_real(call: AttentionCall, site: Site | None, batch: Batch, body: nn.Module) -> None:
-    """Where the model has no mask, padding is what the batch says it is."""
-    if call.mask is not None or site is None or call.windowed or len(call.queries) != len(batch):
+    """Leave out what the batch says is padding, also where the model's mask does not say so."""
+    if site is None or call.windowed or len(call.queries) != len(batch):
         return
     length = call.queries.shape[2]
     counted = count_positions(site, batch, length, body, specials="keep", whisper_window="speech").index
-    valid = torch.zeros(len(batch), length, dtype=torch.bool)
-    valid[torch.from_numpy(counted.row), torch.from_numpy(counted.position)] = True
-    call.valid_queries = valid.to(call.queries.device)
+    real = torch.zeros(len(batch), length, dtype=torch.bool)
+    real[torch.from_numpy(counted.row), torch.from_numpy(counted.position)] = True
+    real = real.to(call.queries.device)
+    call.valid_queries = call.valid_queries & real
     if call.kind == "self" and call.keys.shape[2] == length:
-        call.valid_keys = call.valid_queries
+        call.valid_keys = call.valid_keys & real
