@@ -30,7 +30,16 @@ def test_the_table_groups_metrics_and_names_the_run(command, vectors_file: Path,
     ended = command("vectors", vectors_file, "--out", tmp_path / "run")
     assert (ended.code, ended.err) == (0, "")
     lowered = ended.out.lower()
-    for word in ("direction", "spectrum", "neighbour", "average cosine", "isoscore", "drifted", "interval", "isotropic"):
+    for word in (
+        "direction",
+        "spectrum",
+        "neighbour",
+        "average cosine",
+        "isoscore",
+        "drifted",
+        "interval",
+        "isotropic",
+    ):
         assert word in lowered, word
     assert f"run: {tmp_path / 'run'}" in ended.out
     assert "nan" not in lowered.split()
