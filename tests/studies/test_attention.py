@@ -14,8 +14,10 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 import zoo
+from anisoscope.accumulate.keys import group_of, sequence_keys
 from anisoscope.capture.hidden import HiddenCapture
 from anisoscope.errors import ModelError
+from anisoscope.inference.jackknife import jackknife
 from anisoscope.inputs.sources import Clip, Document, MemorySource, Picture
 from anisoscope.models.batches import Batches, make_batches
 from anisoscope.models.open import OpenModel, open_model
@@ -191,6 +193,36 @@ def test_shards_merge_to_the_whole() -> None:
         np.testing.assert_allclose(merged.state()[name], expected, rtol=1e-12, atol=1e-12, err_msg=name)
     for found, row in zip(attention_rows(merged.heads, merged.rows), rows, strict=True):
         assert found.value == pytest.approx(row.value, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize(("metric", "groups"), [("entropy", 32), ("query_key_cosine", 32), ("salience_share", 8)])
+def test_intervals_are_those_of_leaving_groups_of_sequences_out(metric: str, groups: int) -> None:
+    site = "block.1.head.2"
+    keys = sequence_keys(_by_document())
+    group = group_of(keys) % groups
+    sizes = [sum(sums.rows["block.1"].sums["rows"].sum().item() for sums in _chosen(group == g)) for g in range(groups)]
+    left = [_of(_merged(group != g), site)[metric].value for g in range(groups)]
+    full = _of(_measured("bert")[1], site)[metric]
+    low, high = jackknife(np.array(left, float), full.value, np.array(sizes, float))  # type: ignore[arg-type]
+    assert (full.low, full.high) == (pytest.approx(low), pytest.approx(high))
+
+
+@cache
+def _by_document() -> dict[str, AttentionSums]:
+    model = _model("bert")
+    sources = {item.key: MemorySource([item], modality="text", name="one") for item in _source("text")}
+    return {key: measure_attention(model, make_batches(model, one, length=24)) for key, one in sources.items()}
+
+
+def _chosen(kept: np.ndarray) -> list[AttentionSums]:
+    return [sums for sums, keep in zip(_by_document().values(), kept, strict=True) if keep]
+
+
+def _merged(kept: np.ndarray) -> list[Row]:
+    merged = AttentionSums()
+    for sums in _chosen(kept):
+        merged.merge(sums)
+    return attention_rows(merged.heads, merged.rows)
 
 
 def test_few_sequences_have_no_interval() -> None:
