@@ -117,3 +117,19 @@ def test_a_stranger_is_not_taken_for_softmax() -> None:
     with pytest.raises(ModelError, match="in a way of its own"), AttentionCapture(module, lambda *_: None):
         pytest.fail("entered")
     assert module.config._attn_implementation == "somebodys"
+
+
+def test_gradients_flow_as_before() -> None:
+    module = zoo.module("llama").requires_grad_(True)
+
+    def gradient() -> Tensor:
+        module.zero_grad()
+        module(**INPUTS).last_hidden_state[MASK.bool()].square().sum().backward()
+        return module.layers[0].self_attn.q_proj.weight.grad.clone()
+
+    expected = gradient()
+    seen: list[bool] = []
+    with AttentionCapture(module, lambda _, call: seen.append(call.queries.requires_grad)):
+        found = gradient()
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert seen == [False] * zoo.LAYERS

@@ -104,8 +104,7 @@ def test_a_layer_is_the_mean_of_its_heads() -> None:
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_rows_equal_the_librarys_attention_matrices(name: str) -> None:
     _, rows = _measured(name)
-    model = _model(name)
-    module = zoo.module(name)
+    model, module = _model(name), zoo.module(name)
     module.set_attn_implementation("eager")
     found: dict[str, list[np.ndarray]] = {metric: [] for metric in ("entropy", "max_probability", "min_probability")}
     found |= {metric: [] for metric in ("median_probability", "sink_share", "self_share", "entropy_normalised")}
@@ -167,7 +166,7 @@ def test_means_of_queries_and_keys_equal_the_projections() -> None:
 def test_nulls_are_uniform_attention_and_unrelated_directions() -> None:
     _, rows = _measured("gpt2")
     site = _of(rows, "block.0.head.0")
-    lengths = np.concatenate([np.arange(2, n + 1) for n in _lengths("gpt2")])
+    lengths = np.concatenate([np.arange(2, n + 1) for n in _lengths("gpt2")])  # of causal rows
     assert site["entropy"].null == pytest.approx(np.log(lengths).mean())
     assert site["max_probability"].null == pytest.approx((1 / lengths).mean())
     assert site["entropy"].n == len(lengths)
@@ -265,16 +264,14 @@ def test_sites_and_layers_of_stages_and_cross_attention() -> None:
 
 def test_whisper_counts_the_positions_that_hear_speech() -> None:
     sums, _ = _measured("whisper")
-    encoder = sums.heads["encoder.block.0"]
-    model = _model("whisper")
+    encoder, model = sums.heads["encoder.block.0"], _model("whisper")
     hidden = HiddenCapture(model.module, sites="encoder.block.0")
     n = 0
     for _, batch in _batches(model):
         counted: list[int] = []
         hidden.run(batch, lambda _, vectors, __, counted=counted: counted.append(len(vectors)))
         n += sum(counted)
-    window = 100 * 4
-    assert encoder.queries.n.sum() == encoder.keys.n.sum() == n < window
+    assert encoder.queries.n.sum() == encoder.keys.n.sum() == n < 4 * 100
     assert sums.rows["encoder.block.0"].sums["rows"].sum() == n
     visible = sums.rows["encoder.block.0"].sums["inverse_visible"].sum() / n
     assert float(visible) == pytest.approx(1 / 100)  # rows see the whole window

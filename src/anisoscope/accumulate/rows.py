@@ -15,10 +15,10 @@ key have nothing to choose, and are left out and counted. Over the others, per j
 and over sequences (windows, where attention is windowed): `sequence_max`, `sequence_min`, the extremes over all rows;
 `alpha`, Gu et al.'s importance of the first key, its mean probability over all T rows from the first on; `sinks`,
 whether alpha > 0.3 (their Sink_ε is the mean of it over sequences, heads and layers; it depends on T, so
-`sink_rows`/`sink_sequences` says T). Windowed attention has no first key, so no sinks.
+`sink_length`/`sink_sequences` says T). Windowed attention has no first key, so no sinks.
 
 For the split of the score variance into salience and content (`geometry.queries_keys.split_variance`): `query` = Σ q_i,
-`spread` = Σ C_i with C_i the covariance of the keys that row i sees, `spread_query` = Σ C_i q_i; `spread` derives them.
+`spread` = Σ C_i with C_i the covariance of the keys that row i sees, `spread_query` = Σ C_i q_i (derived in `spread.py`).
 `spread` belongs to key heads and is the one large sum, so it is kept for 8 coarser groups (group modulo 8).
 
 Not grouped: the histogram of content scores (`score_bins`). Memory O(heads · d_head²), constant in the corpus.
