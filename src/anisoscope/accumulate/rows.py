@@ -18,7 +18,7 @@ whether alpha > 0.3 (their Sink_ε is the mean of it over sequences, heads and l
 `sink_length`/`sink_sequences` says T). Windowed attention has no first key, so no sinks.
 
 For the split of the score variance into salience and content (`geometry.queries_keys.split_variance`): `query` = Σ q_i,
-`spread` = Σ C_i with C_i the covariance of the keys that row i sees, `spread_query` = Σ C_i q_i (derived in `spread.py`).
+`spread` = Σ C_i with C_i the covariance of the keys that row i sees, `spread_query` = Σ C_i q_i (see `spread.py`).
 `spread` belongs to key heads and is the one large sum, so it is kept for 8 coarser groups (group modulo 8).
 
 Not grouped: the histogram of content scores (`score_bins`). Memory O(heads · d_head²), constant in the corpus.
