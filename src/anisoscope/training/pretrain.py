@@ -65,6 +65,7 @@ def pretrain(recipe: Recipe, out: str | Path, *, announce: Announce = lambda lin
 
 def agree(recipe: Recipe, out: Path) -> None:
     """Write `recipe.toml`, or hold the recipe against the one that is there: a folder holds one training."""
+    out.mkdir(parents=True, exist_ok=True)
     path = out / "recipe.toml"
     if path.exists():
         there = Recipe.read(path)
@@ -84,7 +85,6 @@ def agree(recipe: Recipe, out: Path) -> None:
 
 def open_data(recipe: Recipe, out: Path) -> TrainingData:
     """The text or the images of a recipe."""
-    out.mkdir(parents=True, exist_ok=True)
     if recipe.vision:
         from anisoscope.training.images import ImageData
 

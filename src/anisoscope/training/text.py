@@ -141,6 +141,7 @@ class TextData:
         from anisoscope.training.bpe import encode, train_bpe
 
         tokenizer = train_bpe(corpus.training, vocabulary=recipe.vocabulary, length=recipe.length, wrap=recipe.masked)
+        out.mkdir(parents=True, exist_ok=True)
         name = corpus.sha256[:16]
         ids = encode(corpus.training, tokenizer, out / f"tokens-{name}.npy")
         held_out = encode(corpus.held_out, tokenizer, out / f"held-out-tokens-{name}.npy")
