@@ -47,6 +47,12 @@ class QueriesAndKeys(Protocol):
     def start(self) -> int: ...  # position of the first query
 
 
+def zeros(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """An empty sum. A capture may make it in inference mode; it is added to after that."""
+    with torch.inference_mode(False):
+        return torch.zeros(*shape, dtype=dtype)
+
+
 def by_row(sequences: Keys, rows: int) -> tuple[Keys, NDArray[np.int64]]:
     """The sequence of each row of an attention batch, and which of its windows the row is.
 
@@ -66,12 +72,12 @@ class HeadCloud:
 
     def __init__(self, heads: int, d: int, *, groups: int = GROUPS, sample: int = SAMPLE, seed: int = 0) -> None:
         self.heads, self.d, self.groups = heads, d, groups
-        self.n = torch.zeros(groups, dtype=torch.int64)
-        self.total = torch.zeros(groups, heads, d, dtype=torch.float64)
-        self.unit = torch.zeros(groups, heads, d, dtype=torch.float64)
-        self.norm = torch.zeros(groups, heads, dtype=torch.float64)
-        self.norm2 = torch.zeros(groups, heads, dtype=torch.float64)
-        self.second = torch.zeros(heads, d, d, dtype=torch.float64)
+        self.n = zeros(groups, dtype=torch.int64)
+        self.total = zeros(groups, heads, d)
+        self.unit = zeros(groups, heads, d)
+        self.norm = zeros(groups, heads)
+        self.norm2 = zeros(groups, heads)
+        self.second = zeros(heads, d, d)
         self.sample = Reservoir(heads * d, capacity=sample, seed=seed)
 
     def update(self, x: Tensor, valid: Tensor, sequences: Keys, positions: NDArray[np.int64]) -> None:

@@ -33,7 +33,7 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor
 
-from anisoscope.accumulate.heads import by_row
+from anisoscope.accumulate.heads import by_row, zeros
 from anisoscope.accumulate.keys import GROUPS, Keys, group_of
 from anisoscope.accumulate.score_bins import BINS, fold_cells
 from anisoscope.accumulate.tiles import CallRows, Scored, read_rows
@@ -57,14 +57,14 @@ class Rows:
 
     def __init__(self, *, query_heads: int, key_heads: int, d: int, groups: int = GROUPS) -> None:
         self.groups, self.heads = groups, query_heads
-        zeros = {name: torch.zeros(groups, query_heads, dtype=torch.float64) for name in (*OF_ROWS, *OF_SEQUENCES)}
-        zeros |= {name: torch.zeros(groups, dtype=torch.float64) for name in OF_LENGTHS}
-        zeros |= {name: torch.zeros(groups, dtype=torch.int64) for name in COUNTS}
-        self.sums = zeros | {
-            "query": torch.zeros(groups, query_heads, d, dtype=torch.float64),
-            "spread": torch.zeros(SPREAD_GROUPS, key_heads, d, d, dtype=torch.float64),
-            "spread_query": torch.zeros(SPREAD_GROUPS, query_heads, d, dtype=torch.float64),
-            "histogram": torch.zeros(query_heads, BINS, dtype=torch.int64),
+        self.sums = {name: zeros(groups, query_heads) for name in (*OF_ROWS, *OF_SEQUENCES)}
+        self.sums |= {name: zeros(groups) for name in OF_LENGTHS}
+        self.sums |= {name: zeros(groups, dtype=torch.int64) for name in COUNTS}
+        self.sums |= {
+            "query": zeros(groups, query_heads, d),
+            "spread": zeros(SPREAD_GROUPS, key_heads, d, d),
+            "spread_query": zeros(SPREAD_GROUPS, query_heads, d),
+            "histogram": zeros(query_heads, BINS, dtype=torch.int64),
         }
 
     @classmethod
@@ -138,8 +138,8 @@ class Rows:
     def from_state(cls, state: Mapping[str, Tensor]) -> Self:
         groups, heads, d = state["query"].shape
         rows = cls(query_heads=heads, key_heads=state["spread"].shape[1], d=d, groups=groups)
-        for name, zeros in rows.sums.items():
-            zeros.copy_(state[name])
+        for name, empty in rows.sums.items():
+            empty.copy_(state[name])
         return rows
 
 
