@@ -10,22 +10,14 @@ from anisoscope.cli.output import Csv, ExistingOption, Json, Out, existing_polic
 
 if TYPE_CHECKING:
     from anisoscope.runs.measurement import Measurement
-
-_COLUMNS = (
-    ("validation_loss", "loss"),
-    ("last_mean_cosine", "mean cosine, last block"),
-    ("entropy_normalised", "entropy / log T"),
-    ("max_probability", "max p"),
-    ("query_drift_ratio", "query drift"),
-    ("query_key_alignment", "|cos(Q̄, K̄)|"),
-)
+    from anisoscope.runs.table import Row
 
 
 def variants(
     data: Annotated[list[str], typer.Option("--data", "-d", help="Text to train on (repeat the option).")],
-    compare: Annotated[str, typer.Option(help="attention (variants of it) or objectives (mlm, clm, headless).")] = (
-        "attention"
-    ),
+    compare: Annotated[
+        str, typer.Option(help="attention (variants of it) or objectives (mlm, clm, headless, headless_clm).")
+    ] = ("attention"),
     arms: Annotated[str | None, typer.Option(help="Only these arms, as softmax,gated; all by default.")] = None,
     steps: Annotated[int, typer.Option(help="Steps of each training.", min=1)] = 4096,
     seeds: Annotated[str, typer.Option(help="Seeds of each arm, as 0,1,2.")] = "0,1,2",
@@ -96,20 +88,33 @@ def _field(text: str) -> tuple[str, Any]:
 
 
 def _show(measurement: Measurement) -> None:
-    """One line an arm, then where the run is."""
+    """One line an arm, in each cell the mean over seeds and its difference to the control; then where the run is."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    from anisoscope.report.terminal import number
-    from anisoscope.studies.variants import summary
+    from anisoscope.studies.variants_rows import COLUMNS, DIFFERENCE, summary
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("arm", *(name for _, name in _COLUMNS)):
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption="below each mean: minus the control, 95 % over seeds")
+    for name in ("arm", *(heading for _, _, heading in COLUMNS)):
         table.add_column(name, justify="left" if name == "arm" else "right")
     for arm, line in summary(measurement.rows).items():
-        table.add_row(arm, *(number(line.get(metric)) for metric, _ in _COLUMNS))
+        cells = (_cell(line.get(metric), line.get(f"{metric}{DIFFERENCE}")) for _, metric, _ in COLUMNS)
+        table.add_row(arm, *cells)
     console = Console()
     console.print(table)
+    console.print(f"verdict: {measurement.verdict}", highlight=False, markup=False)
     if measurement.run is not None:
         console.print(f"run: {measurement.run.folder}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _cell(row: Row | None, difference: Row | None) -> str:
+    """`0.312`, and below it `−0.041 ± 0.012`."""
+    from anisoscope.report.terminal import number
+
+    text = number(None if row is None else row.value)
+    if difference is None or difference.value is None:
+        return text
+    if difference.high is None:
+        return f"{text}\n{difference.value:+.3f}"
+    return f"{text}\n{difference.value:+.3f} ± {difference.high - difference.value:.3f}"

@@ -3,11 +3,12 @@
     anisoscope variants --data enwik8 --steps 4096 --seeds 0,1,2 --out variants
 
 Each **arm** is one way to train: a variant of attention (`anisoscope.training.attention_variants`), or an objective
-(`mlm` and `headless` on a BERT, `clm` on a GPT-2, at the same number of tokens). All arms share data, seeds, sizes and
-steps; all variants of a seed share their initial weights and every window of text. The last checkpoint of each is
-measured on the same documents: mean cosine by layer, sharpness of attention, drift of queries and keys. Intervals are
-Student's t over seeds, which is what differs between two trainings; the jackknife over sequences is in the rows of each
-seed.
+(`mlm` and `headless` on a BERT, `clm` and `headless_clm` on a GPT-2, at the same number of tokens). All arms share
+data, seeds, sizes and steps; all variants of a seed share their initial weights and every window of text. The last
+checkpoint of each is measured on the same documents: mean cosine by layer, sharpness of attention, drift of queries and
+keys. Intervals are Student's t over seeds, which is what differs between two trainings; the jackknife over sequences is
+in the rows of each seed. What an arm changes is said by differences to the control, the first arm, seed by seed
+(`anisoscope.studies.variants_rows`).
 
 The study can be done in pieces: trainings go on where they were killed (seed by seed, so that all arms of the first
 seed are there first), and what has been measured is kept as a run of its own under `measured/`.
@@ -15,9 +16,8 @@ seed are there first), and what has been measured is kept as a run of its own un
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,7 +29,7 @@ from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.plan import Settings, default_folder, reuse_or_begin
 from anisoscope.runs.store import Existing, open_run, write_run
 from anisoscope.runs.table import Row
-from anisoscope.studies.block_rows import interval_over_draws
+from anisoscope.studies.variants_rows import alignment_rows, averages, block_rows, differences, verdict
 from anisoscope.training.recipe import Recipe, make_recipe
 from anisoscope.training.series import log_rows
 
@@ -45,6 +45,7 @@ ARMS: dict[str, dict[str, dict[str, str]]] = {
         "mlm": {"arch": "bert", "objective": "mlm"},
         "clm": {"arch": "gpt2", "objective": "clm"},
         "headless": {"arch": "bert", "objective": "headless"},
+        "headless_clm": {"arch": "gpt2", "objective": "headless"},
     },
 }
 
@@ -95,7 +96,12 @@ def run_variants(
     started = time.monotonic()
     train_arms(recipes, folder, announce=announce)
     rows = [row for arm, recipe in recipes.items() for row in arm_rows(arm, recipe, folder, settings)]
-    rows = [*averages(rows), *rows]
+    control = next(iter(recipes))
+    rows = [*block_rows(rows), *rows]
+    changes = differences(rows, control=control)
+    if settings.compare == "objectives":  # losses of different tasks cannot be subtracted
+        changes = [row for row in changes if not row.metric.startswith("validation")]
+    rows = [*averages(rows), *changes, *rows]
     run = write_run(
         folder,
         command=settings.command,
@@ -104,7 +110,7 @@ def run_variants(
         protocol={"intervals": "Student's t over seeds", "measured": f"checkpoint of step {settings.steps}"},
         model={arm: {"recipe": recipe.model_dump(mode="json")} for arm, recipe in recipes.items()},
         seconds=time.monotonic() - started,
-        verdict=verdict(rows, control=next(iter(recipes))),
+        verdict=verdict(rows, control=control),
     )
     return Measurement.of_run(run)
 
@@ -176,75 +182,3 @@ def check_capture(model: OpenModel, inputs: dict[str, Any]) -> None:
             where=model.name,
             got=f"hidden states that differ by {difference:.2g}",
         )
-
-
-def alignment_rows(rows: Sequence[Row], *, width: int) -> list[Row]:
-    """|cos(Q̄, K̄)| averaged over the heads of each layer: heads that align and heads that oppose both count.
-
-    The null is the mean of |cos| between independent isotropic directions, Γ(d/2) / (√π Γ((d+1)/2)).
-
-    >>> heads = [Row(site=f"block.0.head.{h}", layer=0, head=h, metric="query_key_cosine", value=(-1) ** h * 0.5)
-    ...          for h in range(4)]
-    >>> [(row.site, row.value, round(row.null, 4)) for row in alignment_rows(heads, width=24)]
-    [('block.0', 0.5, 0.1646)]
-    """
-    null = math.exp(math.lgamma(width / 2) - math.lgamma((width + 1) / 2)) / math.sqrt(math.pi)
-    by_layer: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.metric == "query_key_cosine" and row.head is not None and row.value is not None:
-            by_layer.setdefault(row.site.rsplit(".head.", 1)[0], []).append(row)
-    return [
-        replace(
-            heads[0], site=site, head=None, metric="query_key_alignment", low=None, high=None, null=null,
-            value=sum(abs(row.value or 0.0) for row in heads) / len(heads), note="mean of |cos| over heads",
-        )
-        for site, heads in by_layer.items()
-    ]  # fmt: skip
-
-
-def averages(rows: Sequence[Row]) -> list[Row]:
-    """The mean over seeds of every measurement of an arm (not of single heads), with its interval over seeds."""
-    groups: dict[tuple[str, str, str, str], list[Row]] = {}
-    for row in rows:
-        if row.head is None and row.value is not None:
-            groups.setdefault((row.model, row.site, row.metric, row.positions), []).append(row)
-    found = []
-    for group in groups.values():
-        values = [row.value for row in group if row.value is not None]
-        low, high = interval_over_draws(values)
-        note = f"mean of {len(values)} seeds"
-        found.append(replace(group[0], seed=None, value=sum(values) / len(values), low=low, high=high, note=note))
-    return found
-
-
-def summary(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """A line for each arm: validation loss, and metrics averaged over blocks (the last block for the mean cosine)."""
-    lines: dict[str, dict[str, float]] = {}
-    for row in rows:
-        if row.seed is not None or row.value is None:
-            continue
-        line = lines.setdefault(row.model, {})
-        if row.metric == "validation_loss":
-            line["validation_loss"] = row.value
-        elif row.layer is not None and row.metric == "mean_cosine":
-            line["last_mean_cosine"] = row.value  # blocks come in order
-    for arm, line in lines.items():
-        for metric in ("entropy_normalised", "max_probability", "query_drift_ratio", "query_key_alignment"):
-            values = [
-                r.value for r in rows if (r.model, r.metric, r.seed) == (arm, metric, None) and r.value is not None
-            ]
-            if values:
-                line[metric] = sum(values) / len(values)
-    return lines
-
-
-def verdict(rows: Sequence[Row], *, control: str) -> str:
-    """Each arm against the control in one line: loss, sharpness, anisotropy of the last block."""
-    lines = summary(rows)
-    words = []
-    for arm, line in lines.items():
-        parts = [f"loss {line['validation_loss']:.3f}"] if "validation_loss" in line else []
-        parts += [f"entropy {line['entropy_normalised']:.2f}"] if "entropy_normalised" in line else []
-        parts += [f"mean cosine {line['last_mean_cosine']:.2f}"] if "last_mean_cosine" in line else []
-        words.append(f"{arm}{' (control)' if arm == control else ''}: {', '.join(parts)}")
-    return "; ".join(words)

@@ -6,12 +6,13 @@ With x_ij = s·q_i·k_j (s = 1/√d_h) over the keys j that row i may see:
 |---|---|---|
 | `softmax` | e^x_ij / Σ_j e^x_ij | control: the model as published, its own kernel |
 | `softmax_one` | e^x_ij / (1 + Σ_j e^x_ij) | a row may give nothing to anybody (no sink needed) |
-| `sigmoid` | σ(x_ij − log n_i), n_i keys seen | no competition between keys; Ramapuram et al. 2409.04431 (without the
-shift: Gu et al. 2410.10781) | | `cosine` | softmax_j(τ_h q_i·k_j / ‖q_i‖‖k_j‖) | sharpness from a learned τ per head,
-not from norms (Swin v2; τ starts at 10) | | `query_centred` | softmax_j(s (q_i − q̄_i)·k_j) | the mean query is
-removed, so a drift of the queries cannot act | | `gated` | softmax, then head output · σ(x_i·w_h) | a head may be
-silent (Qiu et al. 2505.06708, one gate per head) | | `no_bias` | softmax | biases of query, key and value held at
-zero |
+| `sigmoid` | σ(x_ij − log n_i), n_i keys seen | no competition between keys (Ramapuram et al. 2409.04431) |
+| `cosine` | softmax_j(τ_h q_i·k_j / ‖q_i‖‖k_j‖) | sharpness from a learned τ per head, not from norms (Swin v2) |
+| `query_centred` | softmax_j(s (q_i − q̄_i)·k_j) | the mean query is removed, so a drift of the queries cannot act |
+| `gated` | softmax, then head output · σ(x_i·w_h) | a head may be silent (Qiu et al. 2505.06708, one gate per head) |
+| `no_bias` | softmax | biases of query, key and value held at zero |
+
+τ_h starts at 10. Sigmoid attention without the shift by log n_i is that of Gu et al. 2410.10781.
 
 q̄_i is the mean query over the positions that row i may see itself: the valid positions of its own sequence, up to i
 in a causal model. So no row depends on another sequence of the batch, nor on the future. Where positions are rotated

@@ -1,8 +1,11 @@
 """Arms of a study side by side: what each variant of attention (or objective) costs, and what it does to the geometry.
 
-Top left: validation loss. The other panels go by block: mean cosine of its output, sharpness, drift of its queries, and
-how well mean query and mean key align. Points are means over seeds, bars the 95 % interval over seeds, dotted lines the
-null of isotropic vectors or of uniform attention.
+`variants`: top left the validation loss. The other panels go by block: mean cosine of its output, sharpness, drift of
+its queries, and how well mean query and mean key align. Points are means over seeds, bars the 95 % interval over seeds,
+dotted lines the null of isotropic vectors or of uniform attention.
+
+`variants_differences` (attention alone, where losses can be compared): what each arm changes against the control, the
+loss on the horizontal axis. An arm that keeps the loss and lowers the anisotropy stands straight below the crossing.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from anisoscope.report.figures.style import WIDE, colour, marker, null_line, style
+from anisoscope.report.figures.style import NULL, WIDE, colour, marker, null_line, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -27,8 +30,18 @@ PANELS = (
 )
 
 
+CHANGES = (
+    ("mean_cosine", "Mean cosine"),
+    ("entropy_normalised", "Entropy / log T"),
+    ("query_key_alignment", "|cos(mean query, mean key)|"),
+)
+
+
 def figures_of_variants(run: Run) -> dict[str, Callable[[Run], Figure]]:
-    return {"variants": figure_variants}
+    figures: dict[str, Callable[[Run], Figure]] = {"variants": figure_variants}
+    if any(row.metric == "validation_loss_difference" for row in run.rows()):
+        figures["variants_differences"] = figure_variants_differences
+    return figures
 
 
 def figure_variants(run: Run) -> Figure:
@@ -75,6 +88,36 @@ def draw_by_block(axes: Axes, rows: Sequence[Row], arms: Sequence[str], null: st
         null_line(axes, nulls[0], null)
     axes.set_xticks(sorted({row.layer for row in blocks if row.layer is not None}))
     axes.set_xlabel("block")
+
+
+def figure_variants_differences(run: Run) -> Figure:
+    """Change of anisotropy, sharpness and alignment against change of loss; the control is the crossing at zero."""
+    import matplotlib.pyplot as plt
+
+    rows = [row for row in run.rows() if row.seed is None and row.value is not None]
+    arms = list(dict.fromkeys(row.model for row in rows))
+    losses = {row.model: row for row in rows if row.metric == "validation_loss_difference"}
+    with style():
+        figure, grid = plt.subplots(1, 3, figsize=(WIDE, 2.6), layout="constrained")
+        for axes, (metric, title) in zip(grid, CHANGES, strict=True):
+            changes = {row.model: row for row in rows if (row.site, row.metric) == ("blocks", f"{metric}_difference")}
+            for arm in (arm for arm in arms if arm in changes and arm in losses):
+                draw_change(axes, losses[arm], changes[arm], *_look(arms, arm))
+            axes.axhline(0, color=NULL, linestyle=":", linewidth=1)
+            axes.axvline(0, color=NULL, linestyle=":", linewidth=1)
+            axes.set(title=title, xlabel="change of loss (nats)")
+        grid[0].set_ylabel(f"change against {arms[0].replace('_', ' ')}")
+        handles, labels = grid[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(arms), handletextpad=0.3)
+    return figure
+
+
+def draw_change(axes: Axes, loss: Row, change: Row, shade: str, shape: str) -> None:
+    """One arm: a point with the intervals of both differences."""
+    axes.errorbar(
+        _value(loss), _value(change), xerr=_bars([loss]), yerr=_bars([change]), color=shade, marker=shape, capsize=1.5,
+        linewidth=0, elinewidth=0.7, label=loss.model.replace("_", " "),
+    )  # fmt: skip
 
 
 def _look(arms: Sequence[str], arm: str) -> tuple[str, str]:
