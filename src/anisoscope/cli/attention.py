@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Length = Annotated[float | None, typer.Option(help="Window in tokens (default 512), or in seconds for speech.")]
 Limit = Annotated[int | None, typer.Option(help="At most so many documents, clips or images.", min=1)]
-Documents = Annotated[str, typer.Option(help="How a text file splits: auto, file, lines, blank, wikitext.")]
+Documents = Annotated[str, typer.Option(help="How a text file splits: auto, file, lines, blank, paragraphs, wikitext.")]
 Column = Annotated[str | None, typer.Option(help="Text column of a table.")]
 BeforeRotary = Annotated[
     bool, typer.Option("--before-rotary", help="Queries and keys before rotation (default: as they are scored).")

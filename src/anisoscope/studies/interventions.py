@@ -1,112 +1,150 @@
 """Causes, not correlations: take a part of the drift away while the model runs, and see what it was for.
 
-Two passes over the same windows. The first measures the means: of the queries and keys of every head, of the hidden
-states of every block, their top principal components. The second runs each window untouched and then once for each
-intervention, on the chosen blocks at once:
+Passes over the same windows. The first ones measure what will be taken away (`interventions_edits`). The last runs each
+window untouched and then once for each intervention, on the chosen blocks at once:
 
 | intervention | what it does |
 |---|---|
-| `mean_query`, `mean_key` | q − Q̄, k − K̄, of the vectors that are scored |
-| `mean_hidden` | x − x̄ after each block; `drift@0.5`, `drift@2`: x + (f − 1)·x̄ |
+| `mean_query`, `mean_key` | q − Q̄, k − K̄, of the vectors that are scored (with `before_rotary`: before rotation) |
+| `mean_hidden` | the mean of the states after each block becomes 0 |
+| `drift@0.5`, `drift@2` | it becomes half, twice what it is in the untouched model |
 | `top_components` | x without its top d/100 principal components about the mean |
 | `final_norm_bias` | the bias of the final norm set to 0 |
 
-Each has a control, `….control`: a random direction of the same norm (as many random components) in the place of the
-measured one. Reported with intervals by sequence: the change of the loss (next token, or 15 % of the tokens masked by a
-hash of their place), the KL divergence of the output distribution, the entropy of attention, and the average cosine at
-the last block. A model without a head gives the last two alone.
+Each has a control, `….control`: as much in random directions. Queries and keys: a random direction of the norm of each
+mean. States: the same displacements and axes, all turned by one random rotation.
+
+Reported with intervals by sequence: the loss and its change (`interventions_task` says what is asked), the KL
+divergence of the output distribution from the untouched one, and what attention and states do: normalised entropy,
+greatest probability and share of the first key, averaged over heads and layers, and the average cosine of what the last
+block puts out (before an edit of that block itself), each with its change. A model without a head gives all but the
+first three.
 
 Softmax cannot see a constant taken from the keys that are scored (q·K̄ is the same for every key), with rotary positions
-or without, so `mean_key` must change nothing: that is the built-in check. (Before rotation a mean key is no constant;
-it turns with the position, and what it does is part of content.)
+or without, so `mean_key` must change nothing: that is the built-in check. Before rotation a mean key is no constant:
+it turns with the position.
+
+Cost: a forward pass per window for the means, one and one more for each of the shifted states, and one for each
+intervention and each control. Memory: two batches of logits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from anisoscope.accumulate.heads import HeadCloud
-from anisoscope.accumulate.keys import GROUPS, group_of, priority, sequence_keys
+from anisoscope.accumulate.keys import GROUPS
 from anisoscope.accumulate.moments import Moments
 from anisoscope.accumulate.rows import Rows
-from anisoscope.capture.attention import AttentionCapture
+from anisoscope.capture.attention_call import AttentionCall
 from anisoscope.capture.hidden import HiddenCapture
 from anisoscope.capture.sites import Site, choose_sites, find_sites
 from anisoscope.errors import UsageError
 from anisoscope.geometry.cosine import mean_cosine
-from anisoscope.geometry.spectrum import covariance
 from anisoscope.inference.jackknife import jackknife_of
+from anisoscope.runs.progress import track
 from anisoscope.runs.table import Row
-from anisoscope.studies.attention_pass import AttentionSums
+from anisoscope.studies.interventions_edits import (
+    FACTORS,
+    Intervention,
+    Means,
+    applied,
+    final_bias,
+    find_means,
+    find_shifts,
+)
+from anisoscope.studies.interventions_task import Task, make_task
 
 if TYPE_CHECKING:
-    from anisoscope.models.batches import Batch, Batches
+    from collections.abc import Iterator
+
+    from anisoscope.models.batches import Batches
     from anisoscope.models.open import OpenModel
 
-NAMES = ("mean_query", "mean_key", "mean_hidden", "drift@0.5", "drift@2", "top_components", "final_norm_bias")
-_MASKED = 0.15
+NAMES = ("mean_query", "mean_key", *FACTORS, "top_components", "final_norm_bias")
+_OF_ROWS = {
+    "entropy_normalised": ("entropy_normalised", "rows"),
+    "max_probability": ("max", "rows"),
+    "sink_share": ("sink", "sink_rows"),
+}
+"""What is told of attention: the sum of `accumulate.rows` that it is, over the count that it goes by."""
 
 
-@dataclass(frozen=True)
-class Means:
-    """What the first pass found, by site: means of queries and keys (heads, d_head), of hidden states, their axes."""
-
-    queries: dict[str, Tensor]
-    keys: dict[str, Tensor]
-    hidden: dict[str, Tensor]  # (d,)
-    axes: dict[str, Tensor]  # (d, k)
-
-    def randomised(self, seed: int) -> Means:
-        """The same norms in random directions: the control."""
-        draw = torch.Generator().manual_seed(seed)
-
-        def turn(vectors: Tensor) -> Tensor:
-            noise = torch.randn(vectors.shape, generator=draw)
-            return noise / noise.norm(dim=-1, keepdim=True) * vectors.norm(dim=-1, keepdim=True)
-
-        def turn_all(means: dict[str, Tensor]) -> dict[str, Tensor]:
-            return {site: turn(mean) for site, mean in means.items()}
-
-        axes = {site: torch.linalg.qr(torch.randn(a.shape, generator=draw))[0] for site, a in self.axes.items()}
-        return Means(turn_all(self.queries), turn_all(self.keys), turn_all(self.hidden), axes)
-
-
-def find_means(model: OpenModel, batches: Batches, blocks: list[Site], *, attention: bool) -> Means:
-    """The first pass."""
-    heads, moments = AttentionSums(sample=0), {}
-    for _, batch in batches:
-        keys = sequence_keys(batch.keys)
-
-        def sink(site: str, vectors: Tensor, index: Any, keys: Any = keys) -> None:
-            sums = moments.setdefault(site, Moments(vectors.shape[1], reservoir=0))
-            sums.update(vectors, sequences=keys[index.row], positions=index.position)
-
-        with torch.inference_mode(), ExitStack() as stack:
-            if attention:
-                stack.enter_context(heads.watch(model.module, batch))
-            capture = HiddenCapture(model.module, sites=[site.name for site in blocks])
-            stack.enter_context(capture.attached(batch, sink))
-            model.module(**batch.inputs)
-    hidden, axes = {}, {}
-    for site, sums in ((site, m.sums()) for site, m in moments.items()):
-        hidden[site] = torch.from_numpy(sums.sum_x / sums.n).float()
-        if sums.second is not None:
-            vectors = np.linalg.eigh(covariance(sums.second, sums.sum_x, sums.n))[1][:, ::-1]
-            axes[site] = torch.from_numpy(vectors[:, : max(1, round(sums.d / 100))].copy()).float()
-    means = {site: (_head_mean(part.queries), _head_mean(part.keys)) for site, part in heads.heads.items()}
-    return Means({s: q for s, (q, _) in means.items()}, {s: k for s, (_, k) in means.items()}, hidden, axes)
+def intervene(
+    model: OpenModel, batches: Batches, *, what: tuple[str, ...] = NAMES, layers: str = "*block.*", seed: int = 0,
+    before_rotary: bool = False,
+) -> list[Row]:  # fmt: skip
+    """Run every intervention and its control; rows with `site` = the intervention."""
+    unknown = set(what) - set(NAMES)
+    if unknown:
+        raise UsageError("unknown intervention", got=", ".join(sorted(unknown)), expected=", ".join(NAMES))
+    blocks = [site for site in choose_sites(find_sites(model.module), [layers]) if site.kind == "block"]
+    if not blocks:
+        raise UsageError("no block has such a name", got=repr(layers), expected="a pattern such as 'block.[0-3]'")
+    means = find_means(
+        model, _tasks(model, batches, "measuring means"), blocks, attention=_has_attention(model.module),
+        before_rotary=before_rotary,
+    )  # fmt: skip
+    names = [name for name in what if _possible(name, model.module, means)]
+    changes = plan(model, batches, blocks, names, means, seed=seed)
+    last = [site for site in find_sites(model.module) if site.kind == "block"][-1]
+    outcomes = {change.name: Outcome() for change in changes}
+    for task in _tasks(model, batches, f"running {len(changes)} times"):
+        base = None
+        for change in changes:
+            logits = _run(model, change, blocks, task, outcomes[change.name], last, base)
+            base = logits if base is None else base
+    like = Row(model=model.name, revision=model.revision)
+    return [
+        row for name, outcome in outcomes.items() for row in outcome_rows(name, outcome, outcomes["untouched"], like)
+    ]
 
 
-def _head_mean(cloud: HeadCloud) -> Tensor:
-    """Q̄ or K̄ of each head, (heads, d_head)."""
-    return (cloud.total.sum(0) / cloud.n.sum()).float()
+def plan(
+    model: OpenModel, batches: Batches, blocks: list[Site], names: list[str], means: Means, *, seed: int
+) -> list[Intervention]:
+    """`untouched` first, then each intervention with its control; the states' shifts are measured here."""
+    turned = means.turned(seed)
+    both = {name: source for one in names for name, source in ((one, means), (f"{one}.control", turned))}
+    wanted = {name: (FACTORS[name.removesuffix(".control")], source.hidden) for name, source in both.items()
+              if name.removesuffix(".control") in FACTORS}  # fmt: skip
+    tasks = _tasks(model, batches, "measuring shifts") if wanted else ()
+    shifts = find_shifts(model, tasks, blocks, wanted)
+    return [
+        Intervention("untouched", means),
+        *(Intervention(name, source, shifts.get(name, {}), means.hidden) for name, source in both.items()),
+    ]
+
+
+def _tasks(model: OpenModel, batches: Batches, what: str) -> Iterator[Task]:
+    with track(what, total=batches.total, unit="windows") as bar:
+        for _, batch in batches:
+            yield make_task(model, batch)
+            bar.advance(len(batch))
+
+
+def _has_attention(module: nn.Module) -> bool:
+    """Whether queries and keys can be changed; projections that are only watched cannot."""
+    from anisoscope.capture.attention_fallbacks import uses_interface
+
+    return any(uses_interface(part) for part in module.modules())
+
+
+def _possible(name: str, module: nn.Module, means: Means) -> bool:
+    if name in ("mean_query", "mean_key"):
+        return bool(means.queries)
+    if name == "final_norm_bias":
+        return final_bias(module) is not None
+    return name != "top_components" or bool(means.axes)
+
+
+# -- what is seen ------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -121,209 +159,104 @@ class Outcome:
     rows: dict[str, Rows] = field(default_factory=dict)
 
 
-@contextmanager
-def applied(model: OpenModel, name: str, means: Means, blocks: list[Site], see: Callable[..., None]) -> Iterator[None]:
-    """Within this context the model runs with the intervention; `see(site, call)` is shown every attention call."""
-    kind = name.removesuffix(".control")
-    chosen = {site.name for site in blocks}
-
-    def edit(site: str, call: Any) -> None:
-        if site in chosen and kind == "mean_query":
-            call.score_queries = call.score_queries - means.queries[site][:, None].to(call.score_queries)
-        if site in chosen and kind == "mean_key":
-            call.score_keys = call.score_keys - means.keys[site][:, None].to(call.score_keys)
-        see(site, call)
-
-    with ExitStack() as stack:
-        if means.queries:
-            stack.enter_context(AttentionCapture(model.module, edit))
-        if kind in ("mean_hidden", "top_components") or kind.startswith("drift@"):
-            for site in blocks:
-                handle = model.module.get_submodule(site.path).register_forward_hook(_hidden_edit(kind, site, means))
-                stack.callback(handle.remove)
-        if kind == "final_norm_bias":
-            stack.enter_context(_without_bias(model.module, random=name.endswith(".control")))
-        yield
-
-
-def _hidden_edit(kind: str, site: Site, means: Means) -> Callable[..., Any]:
-    def change(state: Tensor) -> Tensor:
-        mean = means.hidden[site.name].to(state)
-        if kind == "top_components":
-            axes = means.axes[site.name].to(state)
-            return state - ((state - mean) @ axes) @ axes.T
-        factor = 0.0 if kind == "mean_hidden" else float(kind.partition("@")[2])
-        return state + (factor - 1) * mean
-
-    def hook(_: nn.Module, __: Any, output: Any) -> Any:
-        return (change(output[0]), *output[1:]) if isinstance(output, tuple) else change(output)
-
-    return hook
-
-
-@contextmanager
-def _without_bias(module: nn.Module, *, random: bool) -> Iterator[None]:
-    bias = final_bias(module)
-    assert bias is not None
-    before = bias.detach().clone()
-    noise = torch.randn(before.shape, generator=torch.Generator().manual_seed(0)).to(before)
-    try:
-        bias.data.copy_(before - noise / noise.norm() * before.norm() if random else torch.zeros_like(before))
-        yield
-    finally:
-        bias.data.copy_(before)
-
-
-def final_bias(module: nn.Module) -> nn.Parameter | None:
-    """The bias of the final norm, where there is one."""
-    norms = [site for site in find_sites(module) if site.kind == "norm"]
-    return getattr(module.get_submodule(norms[-1].path), "bias", None) if norms else None
-
-
-def intervene(
-    model: OpenModel, batches: Batches, *, what: tuple[str, ...] = NAMES, layers: str = "*block.*", seed: int = 0
-) -> list[Row]:
-    """Run every intervention and its control; rows with `site` = the intervention."""
-    unknown = set(what) - set(NAMES)
-    if unknown:
-        raise UsageError("unknown intervention", got=", ".join(sorted(unknown)), expected=", ".join(NAMES))
-    blocks = [site for site in choose_sites(find_sites(model.module), [layers]) if site.kind == "block"]
-    attention = _has_attention(model.module)
-    measured = find_means(model, batches, blocks, attention=attention)
-    control = measured.randomised(seed)
-    names = [name for name in what if _possible(name, model.module, measured)]
-    outcomes = {name: Outcome() for name in ["untouched", *(n for one in names for n in (one, f"{one}.control"))]}
-    last = [site for site in find_sites(model.module) if site.kind == "block"][-1]
-    for _, batch in batches:
-        task = _task(model, batch)
-        base = _run(model, "untouched", measured, blocks, batch, task, outcomes["untouched"], last, None)
-        for name in outcomes:
-            if name != "untouched":
-                means = control if name.endswith(".control") else measured
-                _run(model, name, means, blocks, batch, task, outcomes[name], last, base)
-    return [row for name, outcome in outcomes.items() for row in _rows(name, outcome, outcomes["untouched"], model)]
-
-
-def _has_attention(module: nn.Module) -> bool:
-    from anisoscope.capture.attention_fallbacks import uses_interface
-
-    return any(uses_interface(part) for part in module.modules())
-
-
-def _possible(name: str, module: nn.Module, means: Means) -> bool:
-    if name in ("mean_query", "mean_key"):
-        return bool(means.queries)
-    if name == "final_norm_bias":
-        return final_bias(module) is not None
-    return name != "top_components" or bool(means.axes)
-
-
-@dataclass(frozen=True)
-class _Task:
-    """What the model is asked: inputs, and labels (B, T) with −100 where nothing is asked; None without a head."""
-
-    inputs: dict[str, Tensor]
-    labels: Tensor | None
-    groups: np.ndarray  # (B,)
-
-
-def _task(model: OpenModel, batch: Batch) -> _Task:
-    keys = sequence_keys(batch.keys)
-    groups = group_of(keys)
-    ids = batch.inputs.get("input_ids")
-    find_head = getattr(model.module, "get_output_embeddings", None)
-    head = find_head() if callable(find_head) else None
-    if ids is None or head is None:
-        return _Task(batch.inputs, None, groups)
-    asked = torch.where(batch.valid & ~batch.special, ids, -100)
-    mask_token = getattr(model.processor, "mask_token_id", None)
-    if "Masked" not in type(model.module).__name__ or mask_token is None:  # causal: position t is asked for token t + 1
-        labels = torch.full_like(asked, -100)
-        labels[:, :-1] = asked[:, 1:]
-        return _Task(batch.inputs, labels, groups)
-    length = ids.shape[1]
-    places = np.array(batch.starts)[:, None] + np.arange(length)
-    hashed = priority(np.repeat(keys, length), places.ravel(), seed=15).reshape(places.shape)
-    chosen = torch.from_numpy(hashed < np.uint64(_MASKED * 2**64)) & (asked >= 0)
-    return _Task(
-        {**batch.inputs, "input_ids": torch.where(chosen, mask_token, ids)}, torch.where(chosen, ids, -100), groups
-    )
-
-
 def _run(
-    model: OpenModel, name: str, means: Means, blocks: list[Site], batch: Batch, task: _Task, outcome: Outcome,
-    last: Site, base: Tensor | None,
+    model: OpenModel, change: Intervention, blocks: list[Site], task: Task, outcome: Outcome, last: Site,
+    base: Tensor | None,
 ) -> Tensor | None:  # fmt: skip
-    """One forward pass under an intervention, added to its outcome; its log-probabilities where something is asked."""
-    keys = sequence_keys(batch.keys)
+    """One forward pass under an intervention, added to its outcome; its logits where something is asked."""
 
-    def see(site: str, call: Any) -> None:
+    def see(site: str, call: AttentionCall) -> None:
         if call.scaling is not None:
-            outcome.rows.setdefault(site, Rows.like(call)).update(call, keys)
+            outcome.rows.setdefault(site, Rows.like(call)).update(call, task.sequences)
 
     def sink(_: str, vectors: Tensor, index: Any) -> None:
         if outcome.moments is None:
             outcome.moments = Moments(vectors.shape[1], spectrum=False, reservoir=0)
-        outcome.moments.update(vectors, sequences=keys[index.row], positions=index.position)
+        outcome.moments.update(vectors, sequences=task.sequences[index.row], positions=index.position)
 
-    with torch.inference_mode(), applied(model, name, means, blocks, see):
-        with HiddenCapture(model.module, sites=last.name).attached(batch, sink):
-            output = model.module(**task.inputs)
-        if task.labels is None:
-            return None
-        logged = output.logits.float().log_softmax(-1)  # (B, T, V)
-        _score(logged, task, outcome, logged if base is None else base)
-        return logged
+    watching = HiddenCapture(model.module, sites=last.name).attached(task.batch, sink)
+    with torch.inference_mode(), watching, applied(model, change, blocks, see):  # it looks before the edit
+        output = model.module(**task.inputs)
+    if task.labels is None:
+        return None
+    _score(output.logits, task, outcome, output.logits if base is None else base)
+    return output.logits
 
 
-def _score(logged: Tensor, task: _Task, outcome: Outcome, base: Tensor) -> None:
+def _score(logits: Tensor, task: Task, outcome: Outcome, base: Tensor) -> None:
+    """Loss, its change and KL of the tokens that are asked for, sequence by sequence: vocabularies are large."""
     assert task.labels is not None
-    asked = task.labels >= 0
-    picked = task.labels.clamp(min=0)[..., None]
-    loss, before = (-(part.gather(-1, picked)[..., 0]) for part in (logged, base))  # (B, T)
-    kl = (base.exp() * (base - logged)).sum(-1)
-    for name, values in (("tokens", asked), ("loss", loss), ("change", loss - before), ("kl", kl)):
-        by_sequence = (values.double() * asked).sum(1).numpy()
-        np.add.at(getattr(outcome, name), task.groups, by_sequence)
+    for row, group in enumerate(task.groups):
+        asked = task.labels[row] >= 0
+        if not bool(asked.any()):
+            continue
+        wanted = task.labels[row][asked][:, None]
+        now, before = (part[row][asked].float().log_softmax(-1) for part in (logits, base))  # (tokens, V)
+        loss, untouched = (-part.gather(-1, wanted).double().sum().item() for part in (now, before))
+        outcome.tokens[group] += int(asked.sum())
+        outcome.loss[group] += loss
+        outcome.change[group] += loss - untouched
+        outcome.kl[group] += (before.exp() * (before - now)).double().sum().item()
 
 
-def _rows(name: str, outcome: Outcome, untouched: Outcome, model: OpenModel) -> list[Row]:
-    context = {"model": model.name, "revision": model.revision, "site": name}
-    tokens = outcome.tokens
+# -- what is told ------------------------------------------------------------------------------------------------------
+
+
+def outcome_rows(name: str, outcome: Outcome, untouched: Outcome, like: Row) -> list[Row]:
+    """The rows of one intervention, with what it changed."""
+    row = partial(replace, like, site=name)
     rows: list[Row] = []
-    for metric, values in (("loss", outcome.loss), ("loss_change", outcome.change), ("kl", outcome.kl)):
-        if tokens.sum():
-            value, low, high = jackknife_of(lambda a, b: a / np.maximum(b, 1e-300), values, tokens, sizes=tokens)
+    tokens = outcome.tokens
+    if tokens.sum():
+        for metric, values in (("loss", outcome.loss), ("loss_change", outcome.change), ("kl", outcome.kl)):
+            value, low, high = jackknife_of(_ratio, values, tokens, sizes=tokens)
             null = None if metric == "loss" else 0.0
             rows.append(
-                Row(
-                    metric=metric,
-                    value=value,
-                    low=low,
-                    high=high,
-                    null=null,
-                    n=int(tokens.sum()),
-                    note="nats",
-                    **context,
-                )
+                row(metric=metric, value=value, low=low, high=high, null=null, n=int(tokens.sum()), note="nats")
             )
-    entropy = _entropy(outcome.rows)
-    if entropy is not None:
-        change = entropy - (_entropy(untouched.rows) or 0.0)
-        rows.append(Row(metric="entropy_normalised", value=entropy, note="mean over heads and layers", **context))
-        rows.append(Row(metric="entropy_change", value=change, null=0.0, note="of entropy_normalised", **context))
-    if outcome.moments is not None:
-        sums = outcome.moments.sums()
-        value, low, high = jackknife_of(mean_cosine, sums.group_unit, sums.group_n, sizes=sums.group_n)
-        rows.append(Row(metric="last_cosine", value=value, low=low, high=high, null=0.0, n=sums.n, **context))
+    rows += _attention_rows(outcome.rows, untouched.rows, row)
+    if outcome.moments is not None and untouched.moments is not None:
+        after, before = outcome.moments.sums(), untouched.moments.sums()
+        sizes = after.group_n
+        told = {"last_cosine": jackknife_of(mean_cosine, after.group_unit, sizes, sizes=sizes)}
+        told["last_cosine_change"] = jackknife_of(
+            _cosine_change, after.group_unit, before.group_unit, sizes, sizes=sizes
+        )
+        rows += [
+            row(metric=metric, value=value, low=low, high=high, null=0.0, n=after.n)
+            for metric, (value, low, high) in told.items()
+        ]
     return rows
 
 
-def _entropy(rows: Mapping[str, Rows]) -> float | None:
-    """Mean normalised entropy over rows, heads and layers."""
-    means = [
-        float((part.sums["entropy_normalised"].sum(0) / part.sums["rows"].sum()).mean())
-        for part in rows.values()
-        if int(part.sums["rows"].sum())
-    ]
-    return float(np.mean(means)) if means else None
+def _attention_rows(rows: Mapping[str, Rows], untouched: Mapping[str, Rows], row: Callable[..., Row]) -> list[Row]:
+    """Sharpness and sinks, each the mean over heads and layers, with its change."""
+    found: list[Row] = []
+    for metric, (sums, count) in _OF_ROWS.items():
+        sites = [site for site, part in rows.items() if int(part.sums[count].sum())]
+        if not sites:
+            continue
+        after, before, n = _layers(rows, sites, sums), _layers(untouched, sites, sums), _layers(rows, sites, count)
+        sizes, told = n.sum(1), {}
+        told[metric] = jackknife_of(lambda a, n: _ratio(a, n).mean(-1), after, n, sizes=sizes)
+        told[f"{metric}_change"] = jackknife_of(lambda a, n: _ratio(a, n).mean(-1), after - before, n, sizes=sizes)
+        for name, (value, low, high) in told.items():
+            null = 0.0 if name.endswith("_change") else None
+            note = "mean over heads and layers"
+            found.append(row(metric=name, value=value, low=low, high=high, null=null, n=int(n[:, 0].sum()), note=note))
+    return found
+
+
+def _layers(rows: Mapping[str, Rows], sites: list[str], name: str) -> np.ndarray:
+    """One of the sums, (groups, layers), averaged over heads where heads have it each."""
+    found = [rows[site].sums[name].double() for site in sites]
+    return np.stack([part.mean(1).numpy() if part.ndim > 1 else part.numpy() for part in found], 1)
+
+
+def _ratio(total: np.ndarray, n: np.ndarray) -> np.ndarray:
+    return total / np.maximum(n, 1e-300)
+
+
+def _cosine_change(after: np.ndarray, before: np.ndarray, n: np.ndarray) -> Any:
+    now, then = mean_cosine(after, n), mean_cosine(before, n)
+    return None if now is None or then is None else np.asarray(now) - np.asarray(then)

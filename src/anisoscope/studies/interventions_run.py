@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.plan import Settings, default_folder, reuse_or_begin
-from anisoscope.runs.store import Existing
+from anisoscope.runs.store import Existing, write_run
 from anisoscope.runs.table import Row
 from anisoscope.studies.interventions import NAMES, intervene
+from anisoscope.studies.interventions_task import output_head
 from anisoscope.studies.layers import Machine
+
+if TYPE_CHECKING:
+    from torch import nn
+
+INVISIBLE = 1e-6  # nats: what rounding in single precision leaves of a KL divergence that is 0
+_LOGITS = 2**26  # numbers in a batch of logits, by default: 256 MB, and two of them are held
+_POSITIONS = 8192
 
 
 class InterveneSettings(Settings):
@@ -22,8 +32,10 @@ class InterveneSettings(Settings):
 
     model: str
     data: list[str] = Field(default_factory=list)
+    documents: str = "auto"
     what: list[str] = Field(default_factory=lambda: list(NAMES))
     layers: str = "*block.*"
+    before_rotary: bool = False
     length: int | None = None
     limit: int | None = None
     head: bool = True
@@ -52,28 +64,49 @@ def intervene_model(
         settings.model, head=settings.head, device=machine.device, models_dir=machine.models_dir,
         trust_remote_code=machine.trust_remote_code,
     )  # fmt: skip
-    source = open_places(settings.data, "text")
+    source = open_places(settings.data, "text", documents=settings.documents)
     batches = make_batches(
-        model, source, length=settings.length, limit=settings.limit, batch_tokens=machine.batch_tokens
-    )
-    rows = intervene(model, batches, what=tuple(settings.what), layers=settings.layers, seed=settings.seed)
-    protocol = {**batches.protocol, "blocks": settings.layers, "means": "of the same windows, in a pass before"}
-    data = {"name": source.name, "fingerprint": source.fingerprint()}
-    found = Measurement(
-        tuple(rows), verdict(rows), (), None, settings.command, settings.as_dict(), protocol, data
-    ).save(folder, seconds=time.monotonic() - started)  # fmt: skip
-    return Measurement.of_run(found)
+        model, source, length=settings.length, limit=settings.limit,
+        batch_tokens=machine.batch_tokens or batch_positions(model.module),
+    )  # fmt: skip
+    rows = intervene(
+        model, batches, what=tuple(settings.what), layers=settings.layers, seed=settings.seed,
+        before_rotary=settings.before_rotary,
+    )  # fmt: skip
+    rotary = "before" if settings.before_rotary else "after"
+    protocol = {
+        **batches.protocol, "blocks": settings.layers, "means": "of the same windows, in passes before",
+        "queries and keys": f"{rotary} rotation",
+    }  # fmt: skip
+    run = write_run(
+        folder, command=settings.command, settings=settings.as_dict(), rows=rows, protocol=protocol,
+        data={"name": source.name, "fingerprint": source.fingerprint(), **vars(batches.report)},
+        model={"name": model.name, "revision": model.revision, "family": model.family, "modality": model.modality},
+        notes=model.notes, verdict=verdict(rows), seconds=time.monotonic() - started,
+    )  # fmt: skip
+    return Measurement.of_run(run)
 
 
-def verdict(rows: list[Row]) -> str:
-    """One line: which removal costs most, against its control, and whether the mean key was invisible."""
+def batch_positions(module: nn.Module) -> int:
+    """How many positions a batch may have so that its logits stay small."""
+    head = output_head(module)
+    vocabulary = 1 if head is None else len(head.weight)
+    return max(1, min(_POSITIONS, _LOGITS // vocabulary))
+
+
+def verdict(rows: Sequence[Row]) -> str:
+    """One line: which removal costs what, against its control, and whether the mean key was invisible."""
     value = {(row.site, row.metric): row.value for row in rows}
     metric = "kl" if ("untouched", "loss") in value else "last_cosine"
     names = [row.site for row in rows if row.metric == metric and not row.site.endswith((".control", "untouched"))]
     if metric != "kl":
-        shown = ", ".join(f"{name} {value[name, metric]:.2f}" for name in names)
-        return f"average cosine at the last block: untouched {value['untouched', metric]:.2f}, {shown}"
+        shown = "".join(f", {name} {value[name, metric]:.2f}" for name in names)
+        return f"average cosine at the last block: untouched {value['untouched', metric]:.2f}{shown}"
     parts = [f"{n} {value[n, 'loss_change']:+.3f} (control {value[f'{n}.control', 'loss_change']:+.3f})" for n in names]
-    invisible = value.get(("mean_key", "kl"))
-    seen = "" if invisible is None else f"; the mean key is {'invisible' if invisible < 1e-6 else 'visible'} to softmax"
+    divergence = value.get(("mean_key", "kl"))
+    seen = "" if divergence is None else f"; the mean key is {_visible(divergence)} to softmax"
     return f"loss {value['untouched', 'loss']:.3f} nats; change by {', '.join(parts)}{seen}"
+
+
+def _visible(divergence: float) -> str:
+    return "invisible" if abs(divergence) < INVISIBLE else "visible"
