@@ -1,0 +1,53 @@
+"""`anisoscope intervene` as a person or a script meets it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import zoo
+from anisoscope.models.stand_in_processors import PASSAGE
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A causal model with its head, and a text of eight lines."""
+    root = tmp_path_factory.mktemp("model")
+    zoo.save("gpt2", root / "body")
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.from_pretrained(root / "body")
+    transformers.GPT2LMHeadModel(config).save_pretrained(root / "body")
+    words = PASSAGE.split()
+    (root / "lines.txt").write_text("\n".join(" ".join(words[i : i + 8]) for i in range(0, 48, 6)) + "\n")
+    return root
+
+
+def test_each_intervention_is_a_line_and_its_control_the_next(
+    command: Callable[..., Any], folder: Path, tmp_path: Path
+) -> None:
+    given = ["intervene", folder / "body", "--data", folder / "lines.txt", "--documents", "lines", "--out", tmp_path]
+    ended = command(*given, "--what", "mean_query", "--what", "mean_key")
+    assert ended.code == 0, ended.err
+    lines = [line.strip() for line in ended.out.splitlines()]
+    places = [next(i for i, line in enumerate(lines) if line.startswith(name)) for name in ("mean_query", "mean_key")]
+    assert all(lines[place + 1].startswith("its control") for place in places)
+    assert {cell.strip("+-") for cell in lines[places[1]].split()[1:]} == {"0.0000"}  # softmax cannot see a mean key
+    assert (tmp_path / "figures/interventions.png").exists()
+    told = json.loads(command(*given, "--what", "mean_query", "--what", "mean_key", "--json").out)
+    assert set(told) == {"run", "verdict", "measurements"}
+    assert {row["site"] for row in told["measurements"]} == {
+        "untouched", "mean_query", "mean_query.control", "mean_key", "mean_key.control",
+    }  # fmt: skip
+    assert told["verdict"].endswith("the mean key is invisible to softmax")
+
+
+def test_a_pattern_that_names_no_block_is_refused(command: Callable[..., Any], folder: Path, tmp_path: Path) -> None:
+    ended = command("intervene", folder / "body", "--layers", "final_norm", "--out", tmp_path / "run")
+    assert ended.code == 2
+    assert "no block has such a name" in ended.err
