@@ -1,0 +1,49 @@
+"""Put a series that `anisoscope pretrain` made into the package, in half precision.
+
+    anisoscope pretrain --recipe src/anisoscope/embedded_series/recipe.toml --data enwik8 --seeds 0,1,2 --out SERIES
+    python scripts/embed_series.py SERIES --seeds 0,1
+
+The series that is there is replaced once the new one is whole and within its size; the recipe names its data without
+folders, and holds their hash.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+from anisoscope.training.recipe import Recipe, parse_seeds
+from anisoscope.training.series import EMBEDDED, find_series, publish_half
+
+LARGEST = 16_000_000
+"""Bytes that the embedded series may take."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("series", type=Path)
+    parser.add_argument("--seeds", type=parse_seeds, default=(0, 1))
+    parser.add_argument("--into", type=Path, default=EMBEDDED, help="the folder to replace (default: the package's)")
+    asked = parser.parse_args()
+    check_whole(asked.series, asked.seeds)
+    partial = asked.into.with_name(f"{asked.into.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    size = publish_half(asked.series, partial, seeds=asked.seeds)
+    if size > LARGEST:
+        raise SystemExit(f"{partial} takes {size:,} bytes, more than {LARGEST:,}: nothing was replaced")
+    shutil.rmtree(asked.into, ignore_errors=True)
+    partial.rename(asked.into)
+    print(f"{len(find_series(asked.into))} checkpoints, {size:,} bytes, in {asked.into}")
+
+
+def check_whole(series: Path, seeds: tuple[int, ...]) -> None:
+    """Every seed must have every checkpoint of the recipe's grid."""
+    found = {(seed, step) for seed, step, _ in find_series(series)}
+    grid = Recipe.read(series / "recipe.toml").grid()
+    if missing := [f"seed-{seed}/checkpoint-{step}" for seed in seeds for step in grid if (seed, step) not in found]:
+        raise SystemExit(f"{series} is not whole: no {', '.join(missing)}")
+
+
+if __name__ == "__main__":
+    main()
