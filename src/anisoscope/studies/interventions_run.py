@@ -102,7 +102,10 @@ def verdict(rows: Sequence[Row]) -> str:
     if metric != "kl":
         shown = "".join(f", {name} {value[name, metric]:.2f}" for name in names)
         return f"average cosine at the last block: untouched {value['untouched', metric]:.2f}{shown}"
-    parts = [f"{n} {value[n, 'loss_change']:+.3f} (control {value[f'{n}.control', 'loss_change']:+.3f})" for n in names]
+    parts = [
+        f"{n} {_signed(value[n, 'loss_change'])} (control {_signed(value[f'{n}.control', 'loss_change'])})"
+        for n in names
+    ]
     divergence = value.get(("mean_key", "kl"))
     seen = "" if divergence is None else f"; the mean key is {_visible(divergence)} to softmax"
     return f"loss {value['untouched', 'loss']:.3f} nats; change by {', '.join(parts)}{seen}"
@@ -110,3 +113,12 @@ def verdict(rows: Sequence[Row]) -> str:
 
 def _visible(divergence: float) -> str:
     return "invisible" if abs(divergence) < INVISIBLE else "visible"
+
+
+def _signed(change: float | None) -> str:
+    """Three digits, and no minus before a zero.
+
+    >>> _signed(-1e-9), _signed(-0.25), _signed(None)
+    ('+0.000', '-0.250', '–')
+    """
+    return "–" if change is None else f"{round(change, 3) + 0.0:+.3f}"
