@@ -116,11 +116,16 @@ def special_ends(tokenizer: Any) -> tuple[list[Any], list[Any]]:
     if not callable(tokenizer):
         raise ModelError("a text model needs its tokenizer", got=type(tokenizer).__name__, do="give it as processor=")
     encode: Callable[..., Any] = tokenizer
-    bare, full = list(encode("a", add_special_tokens=False)["input_ids"]), list(encode("a")["input_ids"])
-    for at in range(len(full) - len(bare) + 1):
-        if bare and full[at : at + len(bare)] == bare:
-            return full[:at], full[at + len(bare) :]
+    bare, full = [], []
+    for text in _PROBES:
+        bare, full = list(encode(text, add_special_tokens=False)["input_ids"]), list(encode(text)["input_ids"])
+        for at in range(len(full) - len(bare) + 1):
+            if bare and full[at : at + len(bare)] == bare:
+                return full[:at], full[at + len(bare) :]
     raise ModelError("cannot tell the special tokens of this tokenizer", got=f"{full} with them, {bare} without")
+
+
+_PROBES = ("a", "C", "0")  # tokenizers of formulas and numbers drop what they do not know: SMILES has no a
 
 
 def start_token(config: Any) -> int:
