@@ -23,6 +23,8 @@ import sys
 from pathlib import Path
 from string import Template
 
+from PIL import Image
+
 from anisoscope.cli.main import main as anisoscope_command
 from anisoscope.runs.store import Run, open_run
 from anisoscope.runs.table import Row
@@ -60,11 +62,13 @@ KEPT = {
                   "sink_share", "mean_key_removal", "mean_query_removal"),
     "sweep": ("mean_cosine", "query_key_cosine", "query_drift_ratio", "key_drift_ratio", "entropy", "sink_share"),
     "measure": ("mean_cosine", "drift_norm", "drift_ratio", "isoscore", "participation_ratio_unbiased"),
+    "vocabulary": ("partition_one_sided", "partition_both", "mean_cosine", "drift_ratio", "isoscore", "mean_norm",
+                   "spearman_log_frequency_norm", "spearman_log_frequency_first_component"),
     "compare": ("mean_cosine", "drift_norm", "drift_ratio", "isoscore", "participation_ratio_unbiased"),
 }  # fmt: skip
 """The metrics that a table keeps, by command; all of them where a command is not named."""
 COLUMNS = ("model", "step", "site", "metric", "positions", "value", "low", "high", "null", "n")
-LARGEST = {".svg": 300_000, ".png": 200_000}  # bytes: what is larger stays in the run
+LARGEST = {".svg": 300_000, ".png": 150_000}  # bytes: a larger PNG gets fewer colours, a larger SVG stays in the run
 
 
 def main() -> None:
@@ -107,11 +111,13 @@ def perform(name: str, places: dict[str, str], folder: Path) -> None:
     command([*words, "--out", str(folder)])
     page = DOCS / ("studies" if words[0] == "intervene" else "gallery")
     write_table(open_run(folder), page / "tables" / f"{name}.csv", kept=KEPT.get(words[0]))
+    (page / "figures").mkdir(parents=True, exist_ok=True)
     for figure in sorted((folder / "figures").glob("*.*")):
+        target = page / "figures" / f"{name}-{figure.name}"
         if figure.stat().st_size <= LARGEST.get(figure.suffix, 0):
-            target = page / "figures" / f"{name}-{figure.name}"
-            target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(figure, target)
+        elif figure.suffix == ".png":
+            Image.open(figure).convert("RGB").quantize(96).save(target, optimize=True)
 
 
 def command(words: list[str]) -> None:

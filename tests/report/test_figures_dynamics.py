@@ -207,6 +207,17 @@ def test_steps_that_get_sparser_have_a_logarithmic_axis() -> None:
     assert (log.get_xscale(), even.get_xscale()) == ("symlog", "linear")
 
 
+def test_three_steps_have_three_ticks_and_no_label_twice() -> None:
+    _, (few, many) = plt.subplots(1, 2)
+    few.plot([0, 1, 2], [0, 1, 2])
+    step_axis(few, np.array([0, 1, 2]))
+    assert [label.get_text() for label in few.get_xticklabels()] == ["0", "1", "2"]
+    many.plot(range(8), range(8))
+    step_axis(many, np.arange(8))
+    labels = [label.get_text() for label in many.get_xticklabels()]
+    assert len(set(labels)) == len(labels)
+
+
 def test_labels_keep_their_distance_and_their_order() -> None:
     heights = spread(np.array([0.1, 0.11, 0.12, 0.9]), 0.1)
     assert (np.diff(heights) >= 0.1 - 1e-12).all()

@@ -69,7 +69,8 @@ def step_axis(axes: Axes, steps: Array) -> None:
     if sparser:
         axes.set_xscale("symlog", linthresh=positive[0], linscale=0.5)
     at = np.unique(np.linspace(0, len(steps) - 1, min(TICKS, len(steps))).round().astype(int))
-    ticks = steps[at] if sparser else [tick for tick in axes.get_xticks() if steps[0] <= tick <= steps[-1]]
+    whole = [tick for tick in axes.get_xticks() if steps[0] <= tick <= steps[-1] and tick == round(tick)]
+    ticks = steps[at] if sparser or len(steps) <= TICKS else whole
     axes.set_xticks(ticks, [short(tick) for tick in ticks])
     axes.minorticks_off()
     axes.set_xlim(steps[0], steps[-1] if len(steps) > 1 else None)

@@ -194,6 +194,7 @@ def _path(axes: Axes, ends: np.ndarray, name: str, shade: str) -> None:
     axes.annotate(
         name, value[-1], xytext=(0, 6 if above else -6), textcoords="offset points", ha="center",
         va="bottom" if above else "top", fontsize=6.5, color=shade,
+        bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.4},
     )  # fmt: skip
 
 
