@@ -37,11 +37,11 @@ class Reading:
     positions: str = "all"
     fools: Literal["some", "none", "all"] = "some"
 
-    def measure(self) -> dict[str, tuple[float | None, float | None]]:
+    def measure(self, *, neighbours: bool = True) -> dict[str, tuple[float | None, float | None]]:
         """Value and isotropic null by metric; of `cosine_share` the largest."""
         moments = Moments(self.x.shape[1])
         moments.update(torch.from_numpy(self.x), sequences=self.sequences, first=self.first)
-        found = measure_cloud(moments).estimates[self.positions]
+        found = measure_cloud(moments, neighbours=neighbours).estimates[self.positions]
         return {e.metric: (e.value, e.null) for e in reversed(found)}  # reversed: the first of several stays
 
 

@@ -139,10 +139,9 @@ def _signs(axes: Axes) -> None:
     signs = rng.choice([-1.0, 1.0], size=(400, d))
     values = np.array([partition(w, directions=vectors * sign).value or 0.0 for sign in signs])
     both = partition(w, convention="both").value or 0.0
-    axes.hist(values, bins=np.geomspace(both, 1.1 * values.max(), 40), color=BLUE)
+    axes.hist(values, bins=np.linspace(0, 1.1 * values.max(), 50), color=BLUE)
     axes.axvline(both, color=GREEN)
-    axes.text(both * 1.06, axes.get_ylim()[1], f"both signs: {both:.3f}", color=GREEN, fontsize=7, va="top")
-    axes.set_xscale("log")
+    axes.text(both * 1.05, axes.get_ylim()[1], f"both signs: {both:.3f}", color=GREEN, fontsize=7, va="top")
     axes.set_xlabel(f"I(W), one-sided: from {values.min():.3f} to {values.max():.3f}")
     axes.set_ylabel("of 400 choices of signs")
     axes.set_title("It follows the signs of the eigenvectors")
