@@ -55,6 +55,8 @@ COMMANDS = {
     "intervene-smollm2": f"intervene {SMOLLM2} {_PLACES} $OPENINGS --limit 32",
     "intervene-smollm2-before": f"intervene {SMOLLM2} {_PLACES} $OPENINGS --limit 32 --before-rotary"
     " --what mean_query --what mean_key",
+    "intervene-rxnfp": f"intervene rxnfp/bert_pretrained {_PLACES} $WEIGHTS/data/reactions --column reactions"
+    " --limit 200",
     "intervene-embedded": "intervene $SERIES/seed-0/checkpoint-8192 --data $OPENINGS",
 }
 KEPT = {

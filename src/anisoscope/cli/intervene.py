@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anisoscope.cli.attention import BeforeRotary, Documents, Figures
+from anisoscope.cli.attention import BeforeRotary, Column, Documents, Figures
 from anisoscope.cli.measure import BatchTokens, Data, Device, ModelsDir, TrustRemoteCode, complete_model
 from anisoscope.cli.output import Csv, ExistingOption, Json, Out, existing_policy, finish, say_figures, write_csv
 
@@ -33,6 +33,7 @@ def intervene(
     layers: Annotated[str, typer.Option(help="Pattern of the blocks to change, all at once.")] = "*block.*",
     before_rotary: BeforeRotary = False,
     documents: Documents = "auto",
+    column: Column = None,
     length: Annotated[int | None, typer.Option(help="Window in tokens (default 512).")] = None,
     limit: Annotated[int | None, typer.Option(help="At most so many documents.", min=1)] = None,
     head: Annotated[bool, typer.Option(help="Open the model with its language-model head, to see the loss.")] = True,
@@ -60,8 +61,8 @@ def intervene(
 
     chosen = {} if not what else {"what": what}
     settings = InterveneSettings(
-        model=model, data=data or [], documents=documents, layers=layers, before_rotary=before_rotary, length=length,
-        limit=limit, head=head, seed=seed, **chosen,
+        model=model, data=data or [], documents=documents, column=column, layers=layers, before_rotary=before_rotary,
+        length=length, limit=limit, head=head, seed=seed, **chosen,
     )  # fmt: skip
     machine = Machine(device, batch_tokens, models_dir, trust_remote_code)
     found = intervene_model(settings, machine=machine, out=out, existing=existing_policy(existing))
@@ -115,5 +116,5 @@ def _cell(row: Row | None) -> str:
     if row.metric == "kl":  # never below 0, so an interval without 0 says nothing
         return f"{abs(row.value):.4f}"
     sure = row.low is not None and row.high is not None and not row.low <= 0 <= row.high
-    text = f"{row.value:+.4f}"
-    return text + ("*" if sure and text.strip("+-0.") else " ")
+    shown = round(row.value, 4) + 0.0  # no minus before a zero
+    return f"{shown:+.4f}{'*' if sure and shown else ' '}"

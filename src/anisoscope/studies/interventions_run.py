@@ -33,6 +33,7 @@ class InterveneSettings(Settings):
     model: str
     data: list[str] = Field(default_factory=list)
     documents: str = "auto"
+    column: str | None = None
     what: list[str] = Field(default_factory=lambda: list(NAMES))
     layers: str = "*block.*"
     before_rotary: bool = False
@@ -64,7 +65,7 @@ def intervene_model(
         settings.model, head=settings.head, device=machine.device, models_dir=machine.models_dir,
         trust_remote_code=machine.trust_remote_code,
     )  # fmt: skip
-    source = open_places(settings.data, "text", documents=settings.documents)
+    source = open_places(settings.data, "text", documents=settings.documents, column=settings.column)
     batches = make_batches(
         model, source, length=settings.length, limit=settings.limit,
         batch_tokens=machine.batch_tokens or batch_positions(model.module),
