@@ -10,10 +10,10 @@ import typer
 from typer.testing import CliRunner
 
 import zoo
-import zoo_processors
 from anisoscope.cli.attention import attention
 from anisoscope.cli.sweep import sweep
 from anisoscope.errors import AnisoscopeError
+from anisoscope.models import stand_in_processors
 
 FAST = ["--documents", "lines", "--sample", "8"]
 
@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("training")
     for step in (0, 8):
         zoo.save("bert", root / f"checkpoint-{step}", seed=step)
-    words = zoo_processors.PASSAGE.split()
+    words = stand_in_processors.PASSAGE.split()
     lines = [" ".join(words[i : i + 8]) for i in range(0, 48, 6)]
     (root / "lines.txt").write_text("\n".join(lines) + "\n")
     return root

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import zoo
-import zoo_processors
 from anisoscope.errors import InputError, ModelError, UsageError
 from anisoscope.inputs.sources import Clip, Document, MemorySource, Picture
+from anisoscope.models import stand_in_processors
 from anisoscope.models.batches import Batch, Batches, Report, make_batches
 from anisoscope.models.batches_text import special_ends
 from anisoscope.models.open import OpenModel, open_model
@@ -53,7 +53,7 @@ def rows_of(batches: Batches, start_at: int = 0) -> Iterator[tuple[str, int, tor
             yield key, start, main[row][batch.valid[row]] if main.dim() < 4 else main[row]
 
 
-PASSAGES = zoo_processors.PASSAGE.split(". ")
+PASSAGES = stand_in_processors.PASSAGE.split(". ")
 LONG = " ".join(PASSAGES * 3)
 
 
@@ -374,7 +374,7 @@ def test_the_number_of_pictures_is_known_before_they_are_read():
 
 
 def test_pictures_of_different_sizes_do_not_share_a_batch():
-    processor = zoo_processors.images("ViT", 32)
+    processor = stand_in_processors.images("ViT", 32)
     processor.do_resize = False
     model = open_model(zoo.module("resnet"), processor=processor)
     batches = make_batches(model, pictures((32, 32), (32, 32), (64, 32)))

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 import zoo
-import zoo_processors
 from anisoscope.accumulate.heads import Heads
 from anisoscope.errors import ModelError, StoreError, UsageError
+from anisoscope.models import stand_in_processors
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.store import open_run
 from anisoscope.runs.table import Row
@@ -131,7 +131,7 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "lines.txt"
-    words = zoo_processors.PASSAGE.split()
+    words = stand_in_processors.PASSAGE.split()
     path.write_text("\n".join(" ".join(words[i : i + 9]) for i in range(0, 60, 4)) + "\n")
     return path
 

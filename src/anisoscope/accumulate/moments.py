@@ -35,7 +35,8 @@ from anisoscope.errors import InputError, UsageError
 LARGEST_SPECTRUM = 4096  # above this d, a d×d matrix is not built: the spectrum comes from the reservoir
 _HUGE = 65_536  # above this d (flattened maps), fewer jackknife groups, so that the group sums stay in memory
 _BLOCK = 512  # rows in float64 at a time: they stay in the cache
-_GRAM_BLOCK = 8192
+_GRAM_BLOCK = 8192  # a multiple of _BLOCK
+_PANEL = 256
 _OPEN_BYTES = 64 * 2**20
 _FLOAT32_SAFE = (1e-12, 1e15)  # norms whose squares, summed over a block, neither vanish nor overflow in float32
 PARTS = ("rest", "first")
@@ -130,6 +131,7 @@ class Moments:
         n = len(x)
         if sequences is None:
             sequences, whole = np.arange(self._unnamed, self._unnamed + n, dtype=np.uint64), True
+            positions = np.zeros(n, dtype=np.int64) if positions is None else positions
             self._unnamed += n
         sequences = np.asarray(sequences, dtype=np.uint64)
         if self._closed and not self._closed.isdisjoint(np.unique(sequences).tolist()):
@@ -146,9 +148,9 @@ class Moments:
         if not len(x):
             return
         self.reservoir.offer(x, sequences, positions, first)
-        self._add_directions(x, norms, sequences, first, whole=whole)
+        block_sums = self._add_directions(x, norms, sequences, first, whole=whole)
         if self.spectrum:
-            self._add_second_moment(x, norms, first)
+            self._add_second_moment(x, norms, first, block_sums)
 
     def _checked(self, x: torch.Tensor, *per_row: NDArray | None) -> torch.Tensor:
         if x.ndim != 2 or x.shape[1] != self.d:
@@ -175,8 +177,10 @@ class Moments:
 
     def _norms(self, x: torch.Tensor) -> torch.Tensor:
         norms = torch.empty(len(x), dtype=torch.float64, device=x.device)
+        room = self._zeros(min(_BLOCK, len(x)), self.d)
         for start in range(0, len(x), _BLOCK):
-            norms[start : start + _BLOCK] = torch.linalg.vector_norm(x[start : start + _BLOCK].double(), dim=1)
+            block = room[: len(x) - start].copy_(x[start : start + _BLOCK])
+            torch.linalg.vector_norm(block, dim=1, out=norms[start : start + _BLOCK])
         return norms
 
     def _count_bad(self, norms: torch.Tensor, first: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -190,12 +194,13 @@ class Moments:
 
     def _add_directions(
         self, x: torch.Tensor, norms: torch.Tensor, sequences: Keys, first: NDArray[np.bool_], *, whole: bool
-    ) -> None:
-        keys, sequence_of = np.unique(sequences, return_inverse=True)
+    ) -> torch.Tensor:
+        """Add everything but the second moment; Σx of each block of rows and part, (blocks, 2, d)."""
+        keys, sequence_of = _distinct(sequences)
         singletons = whole and len(keys) == len(x)
         groups = group_of(keys, groups=self.groups)  # (S,)
         bin_of, bins = (groups[sequence_of], self.groups) if singletons else (sequence_of, len(keys))
-        n, norm, norm2, sum_x, sum_unit = self._binned(x, norms, 2 * bin_of + first, 2 * bins)
+        n, norm, norm2, sum_x, sum_unit, block_sums = self._binned(x, norms, 2 * bin_of + first, 2 * bins, first)
         target = torch.from_numpy(np.arange(self.groups) if singletons else groups).to(self.device)
         for p, part in enumerate(PARTS):
             for name, values in (("n", n), ("norm", norm), ("norm2", norm2), ("x", sum_x), ("unit", sum_unit)):
@@ -207,46 +212,59 @@ class Moments:
             self._sums["cross.sequences"].index_add_(0, target, n[0::2] + n[1::2])
         else:
             self._add_to_sequences(keys, sum_unit, n.cpu().numpy().astype(np.int64), whole=whole)
+        return block_sums
 
     def _binned(
-        self, x: torch.Tensor, norms: torch.Tensor, bins: NDArray[np.int64], count: int
+        self, x: torch.Tensor, norms: torch.Tensor, bins: NDArray[np.int64], count: int, first: NDArray[np.bool_]
     ) -> tuple[torch.Tensor, ...]:
         """Σ1, Σ‖x‖, Σ‖x‖², Σx and Σu over the rows of each bin, in float64; also adds Σu∘u of both parts.
 
-        Odd bins hold first positions.
+        Odd bins hold first positions. Last comes Σx of every `_GRAM_BLOCK` rows by part, which the second moment needs.
         """
         where = torch.from_numpy(bins).to(x.device)
         totals = self._zeros(3, count)
         totals.index_add_(1, where, torch.stack([torch.ones_like(norms), norms, norms * norms]))
         sum_x, sum_unit, squares = self._zeros(count, self.d), self._zeros(count, self.d), self._zeros(2, self.d)
+        block_sums = self._zeros(-(-len(x) // _GRAM_BLOCK), 2, self.d)
+        room = self._zeros(2, min(_BLOCK, len(x)), self.d)  # the same memory for every block: it stays in the cache
         for start in range(0, len(x), _BLOCK):
             rows = slice(start, start + _BLOCK)
-            block = x[rows].double()  # (b, d), the caller's own memory where x is float64
+            block, units = room[:, : len(x[rows])]  # (b, d) each
+            block.copy_(x[rows])
             sum_x.index_add_(0, where[rows], block)
-            units = block / norms[rows, None]
+            torch.div(block, norms[rows, None], out=units)
             sum_unit.index_add_(0, where[rows], units)
-            is_first = (where[rows] % 2).double()
-            squares += torch.stack([1 - is_first, is_first]) @ units.square_()
+            total, apart = block_sums[start // _GRAM_BLOCK], np.flatnonzero(first[rows])
+            if self.spectrum:
+                total[0] += block.sum(0)
+            if len(apart):
+                at = torch.from_numpy(apart).to(x.device)
+                firsts, first_units = block[at].sum(0), units[at]
+                total += torch.stack([-firsts, firsts])
+                squares[1] += first_units.square_().sum(0)
+                units[at] = 0.0
+            squares[0] += units.square_().sum(0)
         for part, square in zip(PARTS, squares, strict=True):
             self._sums[f"{part}.unit2"] += square
-        return *totals, sum_x, sum_unit
+        return *totals, sum_x, sum_unit, block_sums
 
-    def _add_second_moment(self, x: torch.Tensor, norms: torch.Tensor, first: NDArray[np.bool_]) -> None:
+    def _add_second_moment(
+        self, x: torch.Tensor, norms: torch.Tensor, first: NDArray[np.bool_], block_sums: torch.Tensor
+    ) -> None:
         if not _FLOAT32_SAFE[0] < float(norms.max()) < _FLOAT32_SAFE[1]:
             x = x.double()
-        for part, chosen in (("rest", ~first), ("first", first)):
-            if not chosen.any():
-                continue
-            rows = x if chosen.all() else x[torch.from_numpy(chosen).to(x.device)]
-            second = self._sums[f"{part}.second"]
-            for start in range(0, len(rows), _GRAM_BLOCK):
-                block = rows[start : start + _GRAM_BLOCK]
-                mean = block.mean(0)
-                centred = block - mean
+        for number, sums in enumerate(block_sums):
+            rows = slice(number * _GRAM_BLOCK, (number + 1) * _GRAM_BLOCK)
+            for p, (part, chosen) in enumerate((("rest", ~first[rows]), ("first", first[rows]))):
+                if not chosen.any():
+                    continue
+                block = x[rows] if chosen.all() else x[rows][torch.from_numpy(chosen).to(x.device)]
+                n, second = len(block), self._sums[f"{part}.second"]
+                mean = (sums[p] / n).to(x.dtype)
                 shift = mean.double()
-                rest = block.sum(0, dtype=torch.float64) - len(block) * shift  # of x, not of y, which is rounded
-                second += _gram(centred)
-                second += torch.outer(rest, shift) + torch.outer(shift, rest) + len(block) * torch.outer(shift, shift)
+                half = sums[p] - 0.5 * n * shift  # rμᵀ + μrᵀ + bμμᵀ = (r + bμ/2)μᵀ + μ(r + bμ/2)ᵀ, with r = Σx − bμ
+                second += _gram(block - mean)
+                second.addmm_(torch.stack([half, shift], 1), torch.stack([shift, half]))
 
     # -- sequences ---------------------------------------------------------------------------------------------------
 
@@ -361,12 +379,23 @@ class Moments:
         return moments
 
 
+def _distinct(sequences: Keys) -> tuple[Keys, NDArray[np.int64]]:
+    """`np.unique` with its inverse, without sorting what is sorted and distinct already."""
+    if bool(np.all(sequences[1:] > sequences[:-1])):
+        return sequences, np.arange(len(sequences))
+    return np.unique(sequences, return_inverse=True)
+
+
 def _gram(y: torch.Tensor) -> torch.Tensor:
-    """yᵀy. On the CPU numpy recognises the product of a matrix with itself and computes one triangle (syrk)."""
-    if y.device.type == "cpu":
-        rows = y.numpy()
-        return torch.from_numpy(rows.T @ rows).double()
-    return (y.T @ y).double()
+    """yᵀy in float64, by panels of one triangle: what is symmetric is computed once."""
+    d = y.shape[1]
+    gram = torch.empty(d, d, dtype=y.dtype, device=y.device)
+    for start in range(0, d, _PANEL):
+        stop = min(start + _PANEL, d)
+        panel = y[:, start:stop].T @ y[:, :stop]
+        gram[start:stop, :stop] = panel
+        gram[:start, start:stop] = panel[:, :start].T
+    return gram.double()
 
 
 def _int64(keys) -> torch.Tensor:  # safetensors has no uint64 that torch can add; the bits are kept

@@ -50,9 +50,10 @@ class Reservoir:
     def __init__(self, d: int, *, capacity: int = CAPACITY, seed: int = 0) -> None:
         self.d, self.seed = d, seed
         self.capacity = max(1, min(capacity, _BYTES // (4 * d))) if capacity else 0
-        self._chunks: list[tuple[Keys, NDArray[np.float32], Keys, NDArray[np.int64], NDArray[np.bool_]]] = []
-        self._held = 0
-        self._threshold = np.uint64(2**64 - 1)
+        self._x = np.empty((self.capacity, d), np.float32)  # pages that are never written cost nothing
+        self._priorities = np.empty(0, np.uint64)
+        self._keys, self._positions = np.empty(0, np.uint64), np.empty(0, np.int64)
+        self._first = np.empty(0, bool)
 
     def offer(
         self,
@@ -67,39 +68,45 @@ class Reservoir:
         positions = np.zeros(len(keys), dtype=np.int64) if positions is None else positions
         first = np.zeros(len(keys), dtype=bool) if first is None else first
         priorities = priority(keys, positions, seed=self.seed)
-        chosen = np.flatnonzero(priorities <= self._threshold)
-        if not len(chosen):
-            return
-        vectors = x[torch.from_numpy(chosen).to(x.device)].detach().to("cpu", torch.float32).numpy()
-        self._chunks.append((priorities[chosen], vectors, keys[chosen], positions[chosen], first[chosen]))
-        self._held += len(chosen)
-        if self._held > 2 * self.capacity:
-            self._compact()
+        full = len(self._priorities) == self.capacity
+        chosen = np.flatnonzero(priorities <= self._priorities.max()) if full else np.arange(len(keys))
+        if len(chosen):
+            self._take(x, chosen, priorities[chosen], keys[chosen], positions[chosen], first[chosen])
 
-    def _compact(self) -> None:
-        if not self._chunks:
-            return
-        priorities, x, keys, positions, first = (np.concatenate(column) for column in zip(*self._chunks, strict=True))
+    def _take(
+        self,
+        x: torch.Tensor,
+        rows: NDArray[np.int64],
+        priorities: Keys,
+        keys: Keys,
+        positions: NDArray[np.int64],
+        first: NDArray[np.bool_],
+    ) -> None:
+        """Keep the smallest of what is held and of these; newcomers are written where others leave."""
+        held = len(self._priorities)
+        priorities, keys = np.concatenate([self._priorities, priorities]), np.concatenate([self._keys, keys])
+        positions, first = np.concatenate([self._positions, positions]), np.concatenate([self._first, first])
         order = np.lexsort((positions, keys, priorities))[: self.capacity]
-        self._chunks = [(priorities[order], x[order], keys[order], positions[order], first[order])]
-        self._held = len(order)
-        if self._held == self.capacity:
-            self._threshold = priorities[order[-1]]
+        stays = np.zeros(held, dtype=bool)
+        stays[order[order < held]] = True
+        new = np.sort(order[order >= held])
+        slots = np.concatenate([np.flatnonzero(~stays), np.arange(held, len(order))])
+        taken = torch.from_numpy(rows[new - held]).to(x.device)
+        self._x[slots] = x[taken].detach().to("cpu", torch.float32).numpy()
+        source = np.arange(len(order))  # which of the joined columns each slot now holds
+        source[slots] = new
+        self._priorities, self._keys = priorities[source], keys[source]
+        self._positions, self._first = positions[source], first[source]
 
     def merge(self, other: Reservoir) -> None:
         """Add what another reservoir of the same seed saw."""
-        self._chunks += other._chunks
-        self._held += other._held
-        self._compact()
+        theirs = other.sample()
+        self.offer(torch.from_numpy(theirs.x), theirs.keys, theirs.positions, theirs.first)
 
     def sample(self) -> Sample:
         """What is held, in order of priority."""
-        self._compact()
-        if not self._chunks:
-            nothing = np.zeros(0, dtype=np.int64)
-            return Sample(np.zeros((0, self.d), np.float32), nothing.astype(np.uint64), nothing, nothing.astype(bool))
-        _, x, keys, positions, first = self._chunks[0]
-        return Sample(x, keys, positions, first)
+        order = np.lexsort((self._positions, self._keys, self._priorities))
+        return Sample(self._x[order], self._keys[order], self._positions[order], self._first[order])
 
     def state(self) -> dict[str, torch.Tensor]:
         sample = self.sample()

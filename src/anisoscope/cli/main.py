@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "intervene": ("intervene", "Experiment", "Take a part of the drift away and see what it was for."),
     "pretrain": ("pretrain", "Experiment", "Train small models from scratch, with checkpoints along the way."),
     "variants": ("variants", "Experiment", "Train kinds of attention, or objectives, side by side and measure them."),
+    "paper": ("paper", "Experiment", "Every figure of the two papers, and whether what they say of it holds."),
     "compare": ("compare", "Runs", "Differences between two runs by site, with intervals."),
     "report": ("report", "Runs", "One HTML page of runs that opens offline and can be mailed."),
     "show": ("show", "Runs", "Print a run: verdict, table, small curves."),

@@ -145,16 +145,19 @@ def _draw_null(axes: Axes, value: float, text: str, lines: Sequence[tuple[Array,
     )  # fmt: skip
 
 
-def figure_drift_tests(run: Run, *, method: str = "spearman") -> Figure:
+def figure_drift_tests(runs: Run | Sequence[Run], *, method: str = "spearman") -> Figure:
     """p-values of the correlation of average cosine with drift, one point a model (figure 5; Pearson: figure 16)."""
     import matplotlib.pyplot as plt
 
-    models = list(dict.fromkeys(row.model for row in run.rows(metric=f"{method}_drift_norm_p")))
+    tests = [
+        row for run in ([runs] if isinstance(runs, Run) else runs) for row in run.rows() if row.metric.endswith("_p")
+    ]
+    models = list(dict.fromkeys(row.model for row in tests if row.metric == f"{method}_drift_norm_p"))
     kinds = (("drift_norm", "‖x̄‖ (paper)", "o"), ("drift_ratio", "‖x̄‖²/E‖x‖² (ours)", "D"))
     with style():
         figure, axes = plt.subplots(figsize=(WIDE * 0.62, 0.75 + 0.24 * max(len(models), 2)), layout="constrained")
         for k, (against, label, shape) in enumerate(kinds):
-            found = {row.model: row.value for row in run.rows(metric=f"{method}_{against}_p")}
+            found = {row.model: row.value for row in tests if row.metric == f"{method}_{against}_p"}
             shown = [(model, found[model]) for model in models if found.get(model) is not None]
             places = [models.index(model) + 0.12 * (2 * k - 1) for model, _ in shown]
             axes.scatter(

@@ -54,6 +54,11 @@ def standings(run: Run) -> list[Standing]:
     return found
 
 
+def figure_17_of(runs: Sequence[Run]) -> Figure:
+    """Figure 17 for the dimensions of runs of `null`."""
+    return figure_17(sorted({int(row.value) for run in runs for row in run.rows(metric="dimension") if row.value}))
+
+
 def figure_17(dimensions: Sequence[int] = DIMENSIONS) -> Figure:
     """Density of the cosine of isotropic pairs, for dimensions 16 … 4,096."""
     import matplotlib.pyplot as plt

@@ -12,10 +12,12 @@ from collections import Counter
 from functools import cache
 from typing import Any
 
-import transformers
+import transformers as library
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from anisoscope.models.characterbert import CharacterBertTokenizer
+
+transformers: Any = library  # its classes take more than their signatures say
 
 PASSAGE = """The representations of a transformer drift together as it trains. A cloud of vectors that leaves the
 origin looks narrow from there, although nothing about it has become narrow. Queries and keys drift as well; their

@@ -1,0 +1,88 @@
+"""`anisoscope paper`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anisoscope.cli.output import ExistingOption, Json, existing_policy, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anisoscope.studies.paper import Result
+
+
+def paper(
+    figures: Annotated[
+        list[str] | None, typer.Argument(metavar="FIGURE...", help="Figures by name, as 1 6a 13 M2; all by default.")
+    ] = None,
+    scale: Annotated[
+        str, typer.Option(help="demo: small stand-ins, offline. hub: the published checkpoints.", metavar="demo|hub")
+    ] = "demo",
+    models_dir: Annotated[
+        Path | None, typer.Option(help="Mirror of models to look in first, laid out as owner/name[@revision].")
+    ] = None,
+    text: Annotated[list[str] | None, typer.Option(help="Text to read (default at hub scale: WikiText-103).")] = None,
+    speech: Annotated[list[str] | None, typer.Option(help="Folder of speech, as Common Voice validation.")] = None,
+    images: Annotated[list[str] | None, typer.Option(help="Folder of images, as ImageNet validation.")] = None,
+    device: Annotated[str, typer.Option(help="Where models run, as cpu or cuda.")] = "cpu",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs, figures and the page.")] = Path("paper"),
+    existing: ExistingOption = "resume",
+    json: Json = False,
+) -> None:
+    """Every figure of the two papers, with what each paper says of it as a check that is computed.
+
+    Runs are kept and used again: repeat the command to go on after an interruption, or to draw again in seconds.
+
+    \b
+    Examples:
+      anisoscope paper                         # all, with stand-ins, offline; then open paper/index.html
+      anisoscope paper 6 17                    # the untrained block and the isotropic null: no stand-in needed
+      anisoscope paper 1 13 --scale hub --models-dir /mirror --out paper-hub
+    """
+    from anisoscope.errors import UsageError
+    from anisoscope.report.paper import write_paper_page
+    from anisoscope.runs.progress import track
+    from anisoscope.studies.layers import Machine
+    from anisoscope.studies.paper import Scale, choose, describe, perform
+
+    if scale not in ("demo", "hub"):
+        raise UsageError("unknown scale", got=scale, expected="demo or hub")
+    results = perform(
+        choose(figures or []),
+        Scale(scale, tuple(text or ()), tuple(speech or ()), tuple(images or ())),
+        out=out,
+        machine=Machine(device=device, models_dir=models_dir),
+        existing=existing_policy(existing),
+        announce=lambda line: typer.echo(line, err=True),
+    )
+    with track("drawing", total=len(results), unit="figures") as bar:
+        page, pictures = write_paper_page(out, advance=bar.advance)
+    if json:
+        print_json({"run": str(out), "page": str(page), "figures": [describe(result, out) for result in results]})
+        return
+    _show(results)
+    typer.echo(f"page: {page} ({pictures} pictures, also as SVG, PDF and PNG under {out / 'figures'})")
+
+
+def _show(results: Sequence[Result]) -> None:
+    """One line a figure."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from anisoscope.studies.paper import status
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("figure", "what", "status", "statements that hold"):
+        table.add_column(name)
+    for result in results:
+        held = sum(seen.holds is True for _, seen in result.seen)
+        table.add_row(
+            result.figure.name, result.figure.title, status(result),
+            f"{held} of {len(result.seen)}" if result.seen else "",
+        )  # fmt: skip
+    Console().print(table)
