@@ -29,7 +29,8 @@ bench: $(READY)
 
 docs: $(READY)
 	@test -x $(BIN)/zensical || $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
-	$(BIN)/zensical build -f zensical.toml
+	$(BIN)/python scripts/make_reference.py
+	$(BIN)/zensical build --strict -f zensical.toml
 
 browser: $(READY)
 	@command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 || \

@@ -15,6 +15,7 @@ from anisoscope.geometry.partition import partition, partition_reference
 from anisoscope.geometry.rows import unit_rows
 from anisoscope.inference.jackknife import jackknife_of
 from anisoscope.report.figures.style import FAINT, INK, NULL, PALETTE, WIDE, style
+from anisoscope.studies.demo import count_vectors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -200,26 +201,26 @@ def figure_exact() -> Figure:
 
 
 def _sampled_pairs(axes: Axes) -> None:
-    """One file of 20,000 vectors: 400 times 1,000 and 10,000 of its pairs, beside all of them."""
-    x, _ = text_cloud(np.random.default_rng(0), 400, 50, 128)
-    units = unit_rows(x)
-    exact = cosine.mean_cosine(units.sum(0), len(units))
-    rng = np.random.default_rng(1)
-    for pairs, shade in ((1000, RED), (10_000, ORANGE)):
-        found = []
-        for _ in range(400):
-            left = rng.integers(0, len(units), pairs)
-            right = (left + rng.integers(1, len(units), pairs)) % len(units)
-            found.append(float(np.einsum("ij,ij->i", units[left], units[right]).mean()))
-        spread = np.std(found)
-        axes.hist(found, bins=30, color=shade, alpha=0.75, label=f"{pairs:,} pairs: sd {spread:.4f}")
-    axes.axvline(exact, color=INK, linewidth=1.4)
-    total = len(units) * (len(units) - 1) // 2
-    axes.plot([], [], color=INK, label=f"all {total:,} pairs: {exact:.4f}")
-    axes.set_ylim(0, axes.get_ylim()[1] * 1.45)
+    """The word vectors of the demo: 400 times 1,000 and 10,000 of their pairs, beside all of them."""
+    units = unit_rows(count_vectors()[1])
+    n = len(units)
+    exact = cosine.mean_cosine(units.sum(0), n)
+    rng, drawn = np.random.default_rng(1), {}
+    for pairs in (1000, 10_000):
+        left = rng.integers(0, n, (400, pairs))
+        right = (left + rng.integers(1, n, left.shape)) % n
+        drawn[pairs] = np.array(
+            [np.einsum("ij,ij->i", units[i], units[j]).mean() for i, j in zip(left, right, strict=True)]
+        )
+    bins = np.linspace(drawn[1000].min(), drawn[1000].max(), 41)
+    for (pairs, found), shade in zip(drawn.items(), (RED, ORANGE), strict=True):
+        axes.hist(found, bins=bins, color=shade, alpha=0.75, label=f"{pairs:,} pairs: sd {found.std():.4f}")
+    top = axes.get_ylim()[1]
+    axes.plot([exact, exact], [0, top], color=INK, linewidth=1.4, label=f"all {n * (n - 1) // 2:,} pairs: {exact:.4f}")
+    axes.set_ylim(0, 1.45 * top)
     axes.set_xlabel("average cosine of one and the same file")
     axes.set_ylabel("of 400 drawings of pairs")
-    axes.set_title("Which pairs were drawn moves the answer")
+    axes.set_title(f"{n:,} word vectors: which pairs were drawn?")
     axes.legend(loc="upper left")
 
 
@@ -250,7 +251,7 @@ def _same_reading(axes: Axes) -> None:
     axes.set_xlabel("vectors read, n")
     axes.set_ylabel("rms error of the average cosine")
     axes.set_title("The same vectors read, two answers")
-    axes.legend(loc="lower left", fontsize=6.5)
+    axes.legend(loc="lower left", fontsize=6.5, handlelength=3.2)
 
 
 def true_mean_cosine(shift: float, d: int, *, spread: float = 1.0) -> float:

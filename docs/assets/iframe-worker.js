@@ -2,6 +2,7 @@
    There the script of a worker runs in a hidden frame instead; messages go through the frame's window. */
 "use strict";
 if (location.protocol === "file:") {
+  const message = (data) => new MessageEvent("message", { data: structuredClone(data) }); // as a worker would: a copy
   window.Worker = class extends EventTarget {
     constructor(url) {
       super();
@@ -9,7 +10,7 @@ if (location.protocol === "file:") {
       this.frame.hidden = true;
       document.body.append(this.frame);
       const inside = this.frame.contentWindow;
-      inside.postMessage = (data) => this.dispatch(new MessageEvent("message", { data }));
+      inside.postMessage = (data) => setTimeout(() => this.dispatch(message(data)));
       const script = inside.document.createElement("script");
       script.src = url;
       this.loaded = new Promise((done) => script.addEventListener("load", done));
@@ -20,7 +21,7 @@ if (location.protocol === "file:") {
       this.onmessage?.(event);
     }
     postMessage(data) {
-      this.loaded.then(() => this.frame.contentWindow.dispatchEvent(new MessageEvent("message", { data })));
+      this.loaded.then(() => this.frame.contentWindow.dispatchEvent(message(data)));
     }
     terminate() {
       this.frame.remove();
