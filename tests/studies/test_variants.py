@@ -15,6 +15,8 @@ from anisoscope.studies import variants
 from anisoscope.studies.variants import ARMS, VariantsSettings, run_variants
 from anisoscope.studies.variants_rows import averages, block_rows, differences, summary, verdict
 from anisoscope.training import attention_variants
+from anisoscope.training.pretrain import pretrain
+from anisoscope.training.recipe import make_recipe
 from anisoscope.training.series import read_log
 
 SMALL = {"layers": 2, "hidden": 16, "heads": 2, "length": 32, "batch": 4, "validation_batches": 2}
@@ -131,6 +133,22 @@ def test_a_study_goes_on_in_pieces_and_a_finished_one_is_used_again(tmp_path, mo
         "variants": len(PANELS) + 1,
         "variants_differences": len(CHANGES),
     }
+
+
+def test_a_checkpoint_is_measured_with_the_attention_it_was_trained_with(tmp_path) -> None:
+    text = tmp_path / "text"
+    text.write_bytes(b"The quick brown fox jumps over the lazy dog.\n" * 300)
+    settings = VariantsSettings(data=[str(text)], texts=[str(text)], limit=2)
+    recipe = make_recipe(data=[str(text)], attention="query_centred", steps=2, **SMALL)
+    *_, (_, _, checkpoint) = pretrain(recipe, tmp_path / "training")
+    revised = variants.measure_checkpoint(checkpoint, settings, like=Row())
+    config = checkpoint / "config.json"
+    config.write_text(config.read_text().replace('"anisoscope_attention": "query_centred",', ""))
+    plain = variants.measure_checkpoint(checkpoint, settings, like=Row())
+    for metric in ("mean_cosine", "entropy"):
+        found, other = ([row.value for row in rows if row.metric == metric and row.layer] for rows in (revised, plain))
+        assert found
+        assert found != other
 
 
 def test_a_single_seed_is_drawn_without_intervals(tmp_path) -> None:

@@ -7,11 +7,13 @@ import math
 import pytest
 import torch
 from torch import nn
-from transformers import AutoModel
+from transformers import AutoModel, ViTImageProcessor
 
 from anisoscope.errors import ModelError, UsageError
+from anisoscope.models.open import open_model
 from anisoscope.training import attention_variants as variants
 from anisoscope.training.architectures import build
+from anisoscope.training.bytes import byte_tokenizer
 from anisoscope.training.recipe import make_recipe
 
 TEXT = ("bert", "gpt2", "neox", "llama")
@@ -163,6 +165,60 @@ def test_a_saved_model_reopens_with_the_same_outputs(arch: str, variant: str, tm
     body = variants.restore(AutoModel.from_pretrained(tmp_path, dtype=torch.float64), tmp_path).eval()
     expected = model.base_model(**batch).last_hidden_state
     torch.testing.assert_close(body(**batch).last_hidden_state, expected, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize(("arch", "variant"), PAIRS)
+def test_an_opened_variant_computes_what_was_saved(arch: str, variant: str, tmp_path) -> None:
+    model = model_of(arch, variant, dtype=torch.float32)
+    for name, parameter in model.named_parameters():
+        if variants.NAME in name:
+            parameter.data += torch.randn_like(parameter)
+    model.save_pretrained(tmp_path)
+    processor_of(arch).save_pretrained(tmp_path)
+    opened, headed = (open_model(tmp_path, head=head).module for head in (False, arch != "vit"))
+    batch = {name: x.float() if x.is_floating_point() else x for name, x in inputs_of(arch).items()}
+    with torch.no_grad():
+        found = variants.restore(opened, tmp_path)(**batch).last_hidden_state
+        torch.testing.assert_close(found, model.base_model(**batch).last_hidden_state, atol=1e-6, rtol=1e-6)
+        if arch != "vit":
+            found = variants.restore(headed, tmp_path)(**batch).logits
+            torch.testing.assert_close(found, model(**batch).logits, atol=1e-6, rtol=1e-6)
+    assert variants.restore(opened, tmp_path) is opened, "once is enough"
+
+
+def processor_of(arch: str):
+    if arch == "vit":
+        return ViTImageProcessor(size={"height": 8, "width": 8})
+    return byte_tokenizer(length=LENGTH, wrap=arch == "bert")
+
+
+@pytest.mark.parametrize(("arch", "variant"), [pair for pair in PAIRS if pair[0] != "llama"])
+def test_two_hundred_steps_lower_the_loss(arch: str, variant: str) -> None:
+    """On a fresh batch of what was learned: the token before (or after), or which half of an image is bright."""
+    model = model_of(arch, variant, dtype=torch.float32).train()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
+    before = model(**task_of(arch, seed=1000)).loss.item()
+    for step in range(200):
+        optimizer.zero_grad()
+        model(**task_of(arch, seed=step)).loss.backward()
+        optimizer.step()
+    assert model(**task_of(arch, seed=1000)).loss.item() < 0.6 * before
+
+
+def task_of(arch: str, *, seed: int) -> dict[str, torch.Tensor]:
+    """Eight examples of a task that needs attention: counting upwards from a random token; the bright half."""
+    draw = torch.Generator().manual_seed(seed)
+    if arch == "vit":
+        labels = torch.randint(2, (8,), generator=draw)
+        images = torch.randn(8, 3, 8, 8, generator=draw)
+        images[:, :, :4] += (2 * labels - 1)[:, None, None, None]
+        return {"pixel_values": images, "labels": labels}
+    tokens = (torch.randint(30, (8, 1), generator=draw) + torch.arange(LENGTH)) % 30 + 5
+    if arch != "bert":
+        return {"input_ids": tokens, "labels": tokens}
+    hidden = torch.rand(tokens.shape, generator=draw) < 0.2
+    hidden[:, 3] = True
+    return {"input_ids": tokens.where(~hidden, 4), "labels": tokens.where(hidden, -100)}
 
 
 def test_a_reopened_model_without_its_variant_would_differ(tmp_path) -> None:

@@ -196,11 +196,14 @@ def apply(model: PreTrainedModel, variant: str) -> PreTrainedModel:
 
 
 def restore(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
-    """Bring back the variant of a model that `from_pretrained` opened from `folder`; without one, nothing happens.
+    """Bring back the variant of a model that `from_pretrained` opened from `folder`.
 
-    The folder may hold the model with its head and the model may be without, or the other way round.
+    Without one nothing happens, nor with one that is back already. The folder may hold the model with its head and the
+    model may be without, or the other way round.
     """
     variant = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8")).get(NAME, "softmax")
+    if variant == "softmax" or any(isinstance(module, VariantAttention) for module in model.modules()):
+        return model
     apply(model, variant)
     stored = _stored_extras(Path(folder))
     for name, parameter in model.named_parameters():
