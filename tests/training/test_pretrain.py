@@ -13,7 +13,6 @@ import torch
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from anisoscope.errors import InputError, ModelError, StoreError
-from anisoscope.training import attention_variants
 from anisoscope.training.pretrain import agree, last_state, pretrain
 from anisoscope.training.recipe import Recipe, make_recipe
 from anisoscope.training.series import find_series, read_log
@@ -40,7 +39,8 @@ def one_thread():
 @pytest.mark.parametrize(
     ("arch", "objective", "attention"),
     [
-        *(("bert", "mlm", variant) for variant in attention_variants.VARIANTS),
+        ("bert", "mlm", "softmax"),
+        ("bert", "mlm", "gated"),  # with weights of its own; all variants learn in test_attention_variants
         ("bert", "headless", "softmax"),
         ("gpt2", "clm", "softmax"),
         ("neox", "clm", "softmax"),
