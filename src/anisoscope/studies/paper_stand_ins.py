@@ -44,7 +44,7 @@ def prepare(
         folder.parent.mkdir(parents=True, exist_ok=True)
         if "trained" in recipe:
             announce(f"training a stand-in for {model}")
-            _train(recipe["trained"], folder, work=mirror / "trained" / name)
+            _train(recipe["trained"], folder, work=mirror / "trained" / name, announce=announce)
             continue
         partial = folder.with_name(f"{name}.{os.getpid()}.partial")
         if "embedded" in recipe:
@@ -53,8 +53,10 @@ def prepare(
             shutil.copytree(max((step, place) for seed, step, place in embedded_series() if seed == 0)[1], partial)
         else:
             from anisoscope.models.stand_ins import save
+            from anisoscope.training.trainer import quiet_transformers
 
-            save(recipe["made"], partial, recipe.get("seed", 0))
+            with quiet_transformers():
+                save(recipe["made"], partial, recipe.get("seed", 0))
         partial.rename(folder)
 
 
@@ -64,12 +66,12 @@ def steps_of_stand_in(model: str, mirror: Path) -> list[int]:
     return sorted(int(place.name.rpartition("@step")[2]) for place in folder.parent.glob(f"{folder.name}@step*"))
 
 
-def _train(recipe: Mapping[str, Any], folder: Path, *, work: Path) -> None:
+def _train(recipe: Mapping[str, Any], folder: Path, *, work: Path, announce: Callable[[str], None]) -> None:
     """Train, then put every checkpoint into the mirror as a revision; the last one, without revision, comes last."""
     from anisoscope.training.pretrain import pretrain
     from anisoscope.training.recipe import make_recipe
 
-    checkpoints = pretrain(make_recipe(**recipe, data=[str(_embedded_text(work.parent))]), work)
+    checkpoints = pretrain(make_recipe(**recipe, data=[str(_embedded_text(work.parent))]), work, announce=announce)
     for _, step, place in checkpoints:
         there = folder.with_name(f"{folder.name}@step{step}")
         if not there.exists():
