@@ -56,6 +56,7 @@ class Cloud:
     fooled: tuple[str, ...]
     sees: tuple[str, ...]
     shades: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)  # parts of the first reading, by name
+    squeezed: bool = False  # the second axis is drawn logarithmically beyond 10
 
 
 def basis(d: int, *which: int) -> Array:
@@ -135,6 +136,7 @@ def attention_sink() -> Cloud:
         fooled=("drift_ratio", "pc1_share", "isoscore", "effective_rank"),
         sees=("mean_cosine", "norm_cv"),
         shades={"first positions": first},
+        squeezed=True,
     )
 
 
@@ -180,7 +182,7 @@ def two_clusters() -> Cloud:
     right = x[:, 0] > 0
     return Cloud(
         "Two round clusters",
-        (Reading("both", x), Reading("one cluster", x[right], fools="none")),
+        (Reading("both", x), Reading("one", x[right], fools="none")),
         basis(64, 0, 1),
         ("dimension 0", "dimension 1"),
         fooled=("isoscore", "participation_ratio_unbiased", "pc1_share"),

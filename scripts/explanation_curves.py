@@ -171,7 +171,7 @@ def figure_neighbours() -> Figure:
         right.semilogx(dimensions, found["hubness"], "o-", color=PINK)
         right.axhline(0, color=NULL, linestyle=":", linewidth=1)
         right.set_xlabel("dimension d of an isotropic cloud")
-        right.set_ylabel("hubness (skewness of 10-occurrence)")
+        right.set_ylabel("hubness")
         right.set_title("Hubs without any structure")
         for axes in (left, right):
             axes.set_xticks(dimensions, [str(d) for d in dimensions])
@@ -298,21 +298,21 @@ def corpus(rng: np.random.Generator, length: int) -> tuple[Array, NDArray[np.uin
 
 
 def _caterpillar(axes: Axes) -> None:
-    rng, corpora = np.random.default_rng(3), 40
+    rng, corpora = np.random.default_rng(3), 30
     for row in range(corpora):
         x, keys = corpus(rng, 50)
         for shift, chosen, shade in ((0.18, None, RED), (-0.18, keys, BLUE)):
             value, low, high = interval(x, chosen)
             held = low <= TRUTH <= high
-            axes.plot([low, high], [row + shift] * 2, color=shade, linewidth=1.1, alpha=1.0 if held else 0.45)
+            axes.plot([low, high], [row + shift] * 2, color=shade, linewidth=1.1, alpha=1.0 if held else 0.4)
             axes.plot(value, row + shift, "o", color=shade, markersize=1.6)
-    axes.axvline(TRUTH, color=INK, linewidth=1)
+    axes.plot([TRUTH, TRUTH], [-1, corpora], color=INK, linewidth=1)
     axes.plot([], [], color=RED, label="tokens taken for independent")
     axes.plot([], [], color=BLUE, label="texts left out in groups")
     axes.set_ylim(-1, corpora * 1.28)
     axes.set_yticks([])
     axes.grid(axis="y", visible=False)
-    axes.set_xlabel("average cosine (line: the truth)")
+    axes.set_xlabel("average cosine (line: the truth; pale: missed it)")
     axes.set_title(f"{corpora} corpora of {TEXTS} texts of 50 tokens")
     axes.legend(loc="upper left")
 

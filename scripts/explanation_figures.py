@@ -59,13 +59,16 @@ def _scatter(axes: Axes, cloud: Cloud) -> None:
     axes.scatter(*points[rest].T, s=3, color=PALETTE[0], alpha=0.35, linewidths=0, zorder=2)
     axes.plot(0, 0, "+", color=INK, markersize=9, markeredgewidth=1.4, zorder=4)
     axes.annotate("origin", (0, 0), xytext=(5, -9), textcoords="offset points", fontsize=6.5, color=INK, zorder=5)
-    axes.set_aspect("equal", adjustable="datalim")
+    if cloud.squeezed:
+        axes.set_yscale("symlog", linthresh=10)
+    else:
+        axes.set_aspect("equal", adjustable="datalim")
     axes.set_xlabel(cloud.axes[0])
     axes.set_ylabel(cloud.axes[1])
     n, d = reading.x.shape
     axes.set_title(f"{cloud.title}  (n = {n:,}, d = {d})", loc="left")
     if cloud.shades:
-        axes.legend(loc="upper right", handletextpad=0.1)
+        axes.legend(loc="center right" if cloud.squeezed else "upper right", handletextpad=0.1)
 
 
 def _scores(axes: Axes, cloud: Cloud, found: list[dict[str, tuple[float | None, float | None]]]) -> None:
