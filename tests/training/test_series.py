@@ -68,17 +68,21 @@ def test_a_copy_in_half_precision_keeps_what_matters(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_attention_sharpens_along_the_series(seed: int) -> None:
-    """Entropy of the first block's rows falls far below that of uniform attention, from which it starts."""
+def test_attention_sharpens_and_the_last_block_drifts_along_the_series(seed: int) -> None:
+    """From nearly uniform rows to sharp ones in the second block; the cosine of the last block more than doubles."""
     text = "Anarchism is a political philosophy and movement that is sceptical of all justifications for authority."
-    entropies = []
+    entropies, cosines = {}, {}
     for s, step, folder in embedded_series():
-        if s != seed or step not in (0, 8192):
+        if s != seed or step not in (0, 64, 8192):
             continue
         opened = open_model(folder)
         opened.module.set_attn_implementation("eager")
-        output = opened.module(**opened.processor(text, return_tensors="pt"), output_attentions=True)
-        rows = output.attentions[0].double()
-        entropies.append((torch.special.entr(rows).sum(-1).mean() / math.log(rows.shape[-1])).item())
+        inputs = opened.processor(text, return_tensors="pt")
+        output = opened.module(**inputs, output_attentions=True, output_hidden_states=True)
+        rows = output.attentions[1].double()
+        entropies[step] = (torch.special.entr(rows).sum(-1).mean() / math.log(rows.shape[-1])).item()
+        unit = torch.nn.functional.normalize(output.hidden_states[-1][0].double(), dim=-1)
+        cosines[step] = ((unit.sum(0).square().sum() - len(unit)) / (len(unit) * (len(unit) - 1))).item()
     assert entropies[0] > 0.95
-    assert entropies[1] < 0.7
+    assert entropies[8192] < 0.4
+    assert 2 * cosines[0] < cosines[8192] < cosines[64], "it peaks early, and stays above where it began"
