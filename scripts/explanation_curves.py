@@ -202,7 +202,8 @@ def figure_exact() -> Figure:
 
 def _sampled_pairs(axes: Axes) -> None:
     """The word vectors of the demo: 400 times 1,000 and 10,000 of their pairs, beside all of them."""
-    units = unit_rows(count_vectors()[1])
+    vectors = count_vectors()[1]
+    units = unit_rows(vectors[vectors.any(axis=1)])
     n = len(units)
     exact = cosine.mean_cosine(units.sum(0), n)
     rng, drawn = np.random.default_rng(1), {}

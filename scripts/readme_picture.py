@@ -30,7 +30,7 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         context = browser.new_context(
             viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light", reduced_motion="reduce",
-            device_scale_factor=1.5,
+            device_scale_factor=1.25,
         )  # fmt: skip
         page = context.new_page()
         page.goto((demo / "report.html").resolve().as_uri())
@@ -41,7 +41,9 @@ def main() -> None:
 def take(page: Page) -> None:
     """The top of the page, and the chart by layer."""
     page.wait_for_load_state("networkidle")
-    page.screenshot(path=FIGURES / "demo.png")
+    summary = page.locator("#summary").bounding_box()
+    bottom = HEIGHT if summary is None else summary["y"] + summary["height"] + 12
+    page.screenshot(path=FIGURES / "demo.png", full_page=True, clip={"x": 0, "y": 0, "width": WIDTH, "height": bottom})
     chart = page.locator("#layers figure").first
     chart.scroll_into_view_if_needed()
     chart.locator(".main-svg").first.wait_for()
