@@ -46,17 +46,17 @@ COMMANDS = {
     "mobilenet-flat": f"measure torchvision/mobilenet_v2 {_PLACES} $WEIGHTS/data/photographs --limit 40"
     " --no-neighbours --maps flatten",
     "minilm-attention": f"attention {MINILM} {_PLACES} $OPENINGS",
-    "smollm2-attention": f"attention {SMOLLM2} {_PLACES} $OPENINGS",
-    "smollm2-attention-before": f"attention {SMOLLM2} {_PLACES} $OPENINGS --before-rotary",
+    "smollm2-attention": f"attention {SMOLLM2} {_PLACES} $OPENINGS --limit 24",
+    "smollm2-attention-before": f"attention {SMOLLM2} {_PLACES} $OPENINGS --limit 24 --before-rotary",
     "rxnfp-stages": f"sweep docs/gallery/rxnfp-stages.toml {_REACTIONS}",
     "smollm2-final-norm": f"final-norm {SMOLLM2} {_PLACES} $OPENINGS",
     "smollm2-vocabulary": f"vocabulary {SMOLLM2} {_PLACES} $TEXT",
     "minilm-vocabulary": f"vocabulary {MINILM} {_PLACES} $TEXT --no-head",
-    "intervene-smollm2": f"intervene {SMOLLM2} {_PLACES} $OPENINGS --limit 20",
-    "intervene-smollm2-before": f"intervene {SMOLLM2} {_PLACES} $OPENINGS --limit 20 --before-rotary"
+    "intervene-smollm2": f"intervene {SMOLLM2} {_PLACES} $OPENINGS --limit 12",
+    "intervene-smollm2-before": f"intervene {SMOLLM2} {_PLACES} $OPENINGS --limit 12 --before-rotary"
     " --what mean_query --what mean_key",
     "intervene-rxnfp": f"intervene rxnfp/bert_pretrained {_PLACES} $WEIGHTS/data/reactions --column reactions"
-    " --limit 200",
+    " --limit 100",
     "intervene-embedded": "intervene $SERIES/seed-0/checkpoint-8192 --data $OPENINGS",
 }
 KEPT = {
@@ -70,6 +70,7 @@ KEPT = {
 }  # fmt: skip
 """The metrics that a table keeps, by command; all of them where a command is not named."""
 COLUMNS = ("model", "step", "site", "metric", "positions", "value", "low", "high", "null", "n")
+LEFT_OUT = ("figure_14", "figure_19", "figure_20", "figure_21", "figure_22")  # of a sweep: they stay in the run
 LARGEST = {".svg": 300_000, ".png": 150_000}  # bytes: a larger PNG gets fewer colours, a larger SVG stays in the run
 
 
@@ -116,6 +117,8 @@ def perform(name: str, places: dict[str, str], folder: Path) -> None:
     (page / "figures").mkdir(parents=True, exist_ok=True)
     for figure in sorted((folder / "figures").glob("*.*")):
         target = page / "figures" / f"{name}-{figure.name}"
+        if figure.stem in LEFT_OUT:
+            continue
         if figure.stat().st_size <= LARGEST.get(figure.suffix, 0):
             shutil.copyfile(figure, target)
         elif figure.suffix == ".png":

@@ -17,7 +17,15 @@ from anisoscope.models.batches import make_batches
 from anisoscope.models.open import OpenModel, open_model, weights_hash
 from anisoscope.runs.table import Row
 from anisoscope.studies.interventions import intervene
-from anisoscope.studies.interventions_edits import FACTORS, Intervention, applied, editing, find_means, find_shifts
+from anisoscope.studies.interventions_edits import (
+    FACTORS,
+    Intervention,
+    _shifting,
+    applied,
+    editing,
+    find_means,
+    find_shifts,
+)
 from anisoscope.studies.interventions_run import batch_positions, verdict
 from anisoscope.studies.interventions_task import Task, make_task
 
@@ -54,7 +62,7 @@ def tasks(model: OpenModel) -> list[Task]:
 
 
 def states(model: OpenModel, name: str | None, *, before_rotary: bool = False) -> dict[str, torch.Tensor]:
-    """What each block hands on under an intervention, in one batch that holds all windows, padding left out."""
+    """What each block hands on under an intervention, in one batch of all windows, after the first position."""
     (task,) = tasks(model)
     blocks = blocks_of(model)
     means = find_means(model, [task], blocks, attention=True, before_rotary=before_rotary)
@@ -64,7 +72,7 @@ def states(model: OpenModel, name: str | None, *, before_rotary: bool = False) -
     found: dict[str, torch.Tensor] = {}
 
     def look(site: Site, state: torch.Tensor) -> torch.Tensor:
-        found[site.name] = state[task.batch.valid]
+        found[site.name] = state[:, 1:][task.batch.valid[:, 1:]]
         return state
 
     with torch.inference_mode(), applied(model, change, blocks), editing(model.module, blocks, look):
@@ -92,6 +100,14 @@ def test_drift_is_what_was_asked_for_after_every_block_and_not_less_with_depth(m
     untouched, found = states(model, None), states(model, name)
     for site, state in found.items():
         torch.testing.assert_close(state.mean(0), factor * untouched[site].mean(0), atol=2e-6, rtol=1e-4)
+
+
+def test_the_first_position_is_neither_counted_nor_moved() -> None:
+    change = _shifting({"block.0": torch.tensor([1.0, -2.0])})
+    state = torch.randn(2, 3, 2)
+    moved = change(Site("block.0", "h.0", "block"), state)
+    torch.testing.assert_close(moved[:, 0], state[:, 0], atol=0, rtol=0)
+    torch.testing.assert_close(moved[:, 1:] - state[:, 1:], torch.tensor([1.0, -2.0]).expand(2, 2, 2))
 
 
 def test_a_factor_of_one_shifts_nothing_at_all(model: OpenModel) -> None:

@@ -11,8 +11,9 @@ window untouched and then once for each intervention, on the chosen blocks at on
 | `top_components` | x without its top d/100 principal components about the mean |
 | `final_norm_bias` | the bias of the final norm set to 0 |
 
-Each has a control, `….control`: as much in random directions. Queries and keys: a random direction of the norm of each
-mean. States: the same displacements and axes, all turned by one random rotation.
+States are changed after the first position of each window, which is apart in many models (attention sinks); queries and
+keys everywhere. Each intervention has a control, `….control`: as much in random directions. Queries and keys: a random
+direction of the norm of each mean. States: the same displacements and axes, all turned by one random rotation.
 
 Reported with intervals by sequence: the loss and its change (`interventions_task` says what is asked), the KL
 divergence of the output distribution from the untouched one, and what attention and states do: normalised entropy,

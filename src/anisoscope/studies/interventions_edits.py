@@ -7,6 +7,9 @@ has to be added after block K is what moves the mean *that is there then* to whe
 shifts are found block after block in one forward pass per batch, and their average over batches is the constant that is
 applied. For f = 1 they are zero, exactly.
 
+States at the first position of a window neither count for these means nor are they moved: many models keep a state
+there that is a hundred times longer than all others, and its share of the mean would be a displacement of everything.
+
 With `before_rotary` the means of queries and keys are those before rotation; they are turned with the position as the
 queries and keys are, and then taken away from these.
 """
@@ -112,8 +115,13 @@ def find_means(
     for task in tasks:
 
         def sink(site: str, vectors: Tensor, index: Any, task: Task = task) -> None:
+            rest = ~index.first
             sums = moments.setdefault(site, Moments(vectors.shape[1], reservoir=0))
-            sums.update(vectors, sequences=task.sequences[index.row], positions=index.position)
+            sums.update(
+                vectors[torch.from_numpy(rest)],
+                sequences=task.sequences[index.row[rest]],
+                positions=index.position[rest],
+            )
 
         with torch.inference_mode(), ExitStack() as stack:
             if attention:
@@ -178,7 +186,7 @@ def _shifts_to(targets: Vectors, model: OpenModel, task: Task, blocks: Sequence[
 
     def move(site: Site, state: Tensor) -> Tensor:
         shifts[site.name] = targets[site.name] - now[site.name]
-        return state + shifts[site.name]
+        return _with_rest(state, state[:, 1:] + shifts[site.name])
 
     with torch.inference_mode(), _watched(model, task, blocks, _means_into(now)), editing(model.module, blocks, move):
         model.module(**task.inputs)
@@ -186,10 +194,11 @@ def _shifts_to(targets: Vectors, model: OpenModel, task: Task, blocks: Sequence[
 
 
 def _means_into(means: Vectors, n: Counter[str] | None = None) -> Callable[..., None]:
-    def sink(site: str, vectors: Tensor, _: Any) -> None:
-        means[site] = vectors.mean(0)
+    def sink(site: str, vectors: Tensor, index: Any) -> None:
+        rest = vectors[torch.from_numpy(~index.first)]
+        means[site] = rest.mean(0)
         if n is not None:
-            n[site] += len(vectors)
+            n[site] += len(rest)
 
     return sink
 
@@ -209,8 +218,7 @@ def applied(model: OpenModel, change: Intervention, blocks: Sequence[Site], see:
         if change.means.queries:
             stack.enter_context(_edited_attention(model.module, change, {site.name for site in blocks}, see))
         if change.kind in FACTORS:
-            shifts = change.shifts
-            stack.enter_context(editing(model.module, blocks, lambda site, x: x + shifts[site.name].to(x)))
+            stack.enter_context(editing(model.module, blocks, _shifting(change.shifts)))
         if change.kind == "top_components":
             stack.enter_context(editing(model.module, blocks, _without_axes(change)))
         if change.kind == "final_norm_bias":
@@ -284,6 +292,15 @@ def _edit(by_call: dict[int, Site], change: Callable[[Site, Tensor], Tensor]) ->
     return hook
 
 
+def _with_rest(state: Tensor, rest: Tensor) -> Tensor:
+    """The state (B, T, d) with other vectors after the first position."""
+    return torch.cat([state[:, :1], rest], 1)
+
+
+def _shifting(shifts: Vectors) -> Callable[[Site, Tensor], Tensor]:
+    return lambda site, state: _with_rest(state, state[:, 1:] + shifts[site.name].to(state))
+
+
 def _without_axes(intervention: Intervention) -> Callable[[Site, Tensor], Tensor]:
     """x − AAᵀ(x − x̄): what varies along the axes goes, the mean stays."""
 
@@ -291,7 +308,8 @@ def _without_axes(intervention: Intervention) -> Callable[[Site, Tensor], Tensor
         axes, mean = (
             vectors[site.name].to(state) for vectors in (intervention.means.axes, intervention.centres)
         )  # (d, k), (d,)
-        return state - ((state - mean) @ axes) @ axes.T
+        rest = state[:, 1:]
+        return _with_rest(state, rest - ((rest - mean) @ axes) @ axes.T)
 
     return change
 

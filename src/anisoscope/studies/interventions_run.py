@@ -77,7 +77,7 @@ def intervene_model(
     rotary = "before" if settings.before_rotary else "after"
     protocol = {
         **batches.protocol, "blocks": settings.layers, "means": "of the same windows, in passes before",
-        "queries and keys": f"{rotary} rotation",
+        "queries and keys": f"{rotary} rotation", "states": "all positions of a window but the first",
     }  # fmt: skip
     run = write_run(
         folder, command=settings.command, settings=settings.as_dict(), rows=rows, protocol=protocol,
