@@ -197,9 +197,25 @@ def test_the_folder_of_something_else_or_of_another_watch_is_left_alone(tmp_path
     AnisotropyMonitor(probe(), every=2, out=tmp_path / "watch").observe(model(), 0)
     with pytest.raises(StoreError, match="other settings"):
         AnisotropyMonitor(probe(), every=3, out=tmp_path / "watch").observe(model(), 0)
+    other = {"input_ids": probe()["input_ids"].flip(0)}
+    with pytest.raises(StoreError, match="probe was"):
+        AnisotropyMonitor(other, every=2, out=tmp_path / "watch").observe(model(), 2)
     AnisotropyMonitor(probe(), every=3, out=tmp_path / "watch", existing="replace").observe(model(), 9)
     assert {row.step for row in open_run(tmp_path / "watch").rows()} == {9}
     assert [file.name for file in (tmp_path / "watch/sums").iterdir()] == ["step-9.safetensors"]
+
+
+def test_a_full_disk_is_a_warning_and_the_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise StoreError("the run could not be written", got="no space left on device")
+
+    monkeypatch.setattr("anisoscope.training.monitor.write_run", full)
+    monitor = AnisotropyMonitor(probe(), every=4, out=tmp_path / "watch")
+    with pytest.warns(UserWarning, match="no space left on device"):
+        train(tmp_path, model(), monitor)
+    assert {row.step for row in monitor.rows} == {0, 4, 8}
+    with pytest.raises(StoreError):
+        monitor.save()
 
 
 # -- the early warning -------------------------------------------------------------------------------------------------

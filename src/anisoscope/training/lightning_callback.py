@@ -44,10 +44,10 @@ def lightning_callback(monitor: AnisotropyMonitor, *, model: Callable[[Any], nn.
             self._step(trainer, pl_module)
 
         def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-            monitor.save()
+            monitor.keep()
 
         def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-            monitor.save()
+            monitor.keep()
 
         def _step(self, trainer: Trainer, pl_module: LightningModule) -> None:
             step = trainer.global_step

@@ -29,7 +29,8 @@ from __future__ import annotations
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -38,7 +39,7 @@ import numpy as np
 from torch import distributed, nn
 from transformers import TrainerCallback
 
-from anisoscope.errors import UsageError
+from anisoscope.errors import StoreError, UsageError
 from anisoscope.models.checkpoints import choose_steps
 from anisoscope.runs.store import Existing, Run, atomic, begin, find_existing, write_run
 from anisoscope.runs.table import Row
@@ -83,7 +84,10 @@ class Band:
 class AnisotropyMonitor(TrainerCallback):
     """Measure a probe along training.
 
-    - `probe`, `processor`, `sites`, `attention`, `length`, `limit`: as of `Probe`.
+    - `probe`: texts, files, clips or pictures (what `measure` takes as data), read by `processor`; or one batch as the
+      model takes it (`input_ids`, `attention_mask`, …), whose rows are the sequences.
+    - `sites`, `length`, `limit`: as of a measurement (windows of 128 tokens, all documents); `attention`: queries, keys
+      and rows too.
     - `every` so many steps, or at `steps`: "log" (0, 1, 2, 4, …, 1024, then every 1024) or a list.
     - `out`: keep a run there; `existing="replace"` removes what an earlier training left, "resume" goes on with it.
     - `on_warning`: "warn", "stop" (the training), or a function of the message.
@@ -155,7 +159,8 @@ class AnisotropyMonitor(TrainerCallback):
         self._warn(self.check())
         self._seconds += time.monotonic() - started
         if self.out is not None:
-            self._keep(self.out, sums, step)
+            with _told_not_raised():
+                self._keep(self.out, sums, step)
         self._agree()
         return {
             f"anisotropy/{row.site}/{row.metric}": row.value
@@ -257,14 +262,21 @@ class AnisotropyMonitor(TrainerCallback):
         arrays = {f"seed-None/{name}": array for name, array in arrays.items()}
         source = self.probe.source
         data = {} if source is None else {"name": source.name, "fingerprint": source.fingerprint()}
+        null_sd = null_sds(arrays)
+        judged = self.rows if null_sd else [row for row in self.rows if row.head is None]
         run = write_run(
             self.out, command="monitor", settings=self.settings, rows=self.rows, arrays=arrays, data=data,
             protocol={"probe": self.rows[-1].protocol, "mode": "eval, no gradients, no autocast"},
             model={"series": self.out.name}, notes=self.warned, seconds=self._seconds,
-            verdict=verdict_on(self.rows, null_sds(arrays)),
+            verdict=verdict_on(judged, null_sd),
         )  # fmt: skip
         self._written, self._unwritten = (time.monotonic(), time.monotonic() - started), False
         return run
+
+    def keep(self) -> None:
+        """`save` for a training that must not end where a disk is full: that is a warning."""
+        with _told_not_raised():
+            self.save()
 
     # -- the Trainer calls these -------------------------------------------------------------------------------------
 
@@ -275,10 +287,10 @@ class AnisotropyMonitor(TrainerCallback):
         self._step(state, control, kwargs["model"])
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.save()
+        self.keep()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.save()
+        self.keep()
 
     def _step(self, state: Any, control: Any, model: nn.Module) -> None:
         if not self.due(state.global_step):
@@ -294,6 +306,15 @@ class AnisotropyMonitor(TrainerCallback):
 def is_first_process() -> bool:
     """Whether this process writes and logs: the only one, or that of rank 0."""
     return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
+
+
+@contextmanager
+def _told_not_raised() -> Iterator[None]:
+    """A training is worth more than the record of it."""
+    try:
+        yield
+    except (OSError, StoreError) as error:
+        warnings.warn(f"the run of the monitor could not be written: {error}", stacklevel=4)
 
 
 def _step_of(file: Path) -> int:

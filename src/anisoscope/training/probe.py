@@ -26,6 +26,7 @@ from anisoscope.capture.hidden import HiddenCapture
 from anisoscope.capture.sites import Site, body_of, map_sites
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inference.directions import direction_estimates
+from anisoscope.inputs.files import digest
 from anisoscope.inputs.sources import Source, open_source
 from anisoscope.models.batches import Batch, make_batches
 from anisoscope.models.open import open_model
@@ -34,7 +35,7 @@ from anisoscope.runs.table import Row
 from anisoscope.studies.attention import AttentionSums, attention_rows
 
 LENGTH = 128
-SAMPLE = 32  # queries and keys kept whole, to draw clouds from
+SAMPLE = 64  # queries and keys kept whole, to draw clouds from
 OF_HEADS = (
     "query_key_cosine", "query_key_dot", "query_drift_ratio", "key_drift_ratio", "entropy", "entropy_normalised",
     "sink_share", "salience_share",
@@ -94,8 +95,18 @@ class Probe:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a run has to be made with to be comparable."""
-        return {"sites": self.sites, "attention": self.attention, "length": self.length, "limit": self.limit}
+        """What a run has to be made with to be comparable; the hash is that of the batches, once they are made."""
+        given = {"sites": self.sites, "attention": self.attention, "length": self.length, "limit": self.limit}
+        return given | {"probe": self.fingerprint()}
+
+    def fingerprint(self) -> str:
+        """sha256 of everything that the model reads."""
+        parts: list[bytes] = []
+        for batch in self.batches:
+            for name, tensor in sorted(batch.inputs.items()):
+                flat = tensor.cpu().contiguous().flatten().view(torch.uint8)
+                parts += [f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), flat.numpy().tobytes()]
+        return digest(parts)
 
     def run(self, model: nn.Module) -> ProbeSums:
         """One pass of the probe through a model in whatever mode it is."""
