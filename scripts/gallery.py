@@ -71,7 +71,7 @@ KEPT = {
 """The metrics that a table keeps, by command; all of them where a command is not named."""
 COLUMNS = ("model", "step", "site", "metric", "positions", "value", "low", "high", "null", "n")
 LEFT_OUT = ("figure_14", "figure_19", "figure_20", "figure_21", "figure_22")  # of a sweep: they stay in the run
-LARGEST = {".svg": 300_000, ".png": 150_000}  # bytes: a larger PNG gets fewer colours, a larger SVG stays in the run
+LARGEST = {".svg": 300_000, ".png": 200_000}  # bytes: a larger PNG gets fewer colours, a larger SVG stays in the run
 
 
 def main() -> None:
@@ -122,7 +122,7 @@ def perform(name: str, places: dict[str, str], folder: Path) -> None:
         if figure.stat().st_size <= LARGEST.get(figure.suffix, 0):
             shutil.copyfile(figure, target)
         elif figure.suffix == ".png":
-            Image.open(figure).convert("RGB").quantize(96).save(target, optimize=True)
+            Image.open(figure).convert("RGB").quantize(256).save(target, optimize=True)
 
 
 def command(words: list[str]) -> None:

@@ -69,7 +69,7 @@ def figure_heads(run: Run, *, metric: str, stands_in: str | None = None) -> Figu
                 -0.25, null, ">", color=INK, markersize=4, clip_on=False, transform=bar.ax.get_yaxis_transform()
             )
         circled = f"; circles: {len(unsure)} heads within the null" if unsure else ""
-        figure.supxlabel(f"{rows[0].model}; pointer on the bar: null{circled}", fontsize=6.5, color=NULL)
+        figure.supxlabel(f"{rows[0].model}\npointer on the bar: null{circled}", fontsize=6.5, color=NULL)
         if stands_in:
             stand_in(figure, stands_in)
     return figure
