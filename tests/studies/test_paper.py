@@ -41,8 +41,9 @@ def test_recipes_name_what_exists() -> None:
             assert statement.check in CHECKS, statement
     for recipe in RECIPES["runs"].values():
         assert recipe["command"] in STUDIES
-        for model in paper._models(recipe):
+        for model in paper._models(recipe, "hub"):
             assert catalogue.lookup(model).id == model
+        for model in paper._models(recipe, "demo"):
             assert model.rpartition("/")[2] in RECIPES["stand_ins"]
     for stand_in in RECIPES["stand_ins"].values():
         assert stand_in.get("made", "bert") in zoo.NAMES
@@ -54,6 +55,11 @@ def test_the_models_of_a_figure_are_those_of_the_catalogue() -> None:
         assert {entry.id for entry in catalogue.catalogue(figure=figure)} == set(
             RECIPES["runs"][recipe.runs[0]]["settings"]["models"]
         )
+
+
+def test_the_rebuttal_has_every_model_of_the_catalogue() -> None:
+    assert set(RECIPES["runs"]["vocabularies"]["hub"]["each"]) == {one.id for one in catalogue.catalogue(figure="M1")}
+    assert set(RECIPES["runs"]["norms"]["hub"]["each"]) == {one.id for one in catalogue.catalogue(figure="M3")}
 
 
 @pytest.mark.parametrize(
@@ -140,6 +146,19 @@ def test_a_figure_that_cannot_be_made_costs_no_other(tmp_path: Path) -> None:
     page, pictures = write_paper_page(tmp_path)
     assert pictures == 1
     assert "--speech FOLDER" in page.read_text()
+
+
+def test_published_trainings_are_followed_and_one_missing_model_costs_its_own_run(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(catalogue, "PYTHIA_PAPER_STEPS", (0, 7000))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for step in (0, 7000):
+        zoo.save("gpt_neox", tmp_path / f"EleutherAI/pythia-70m@step{step}", seed=step)
+    said: list[str] = []
+    machine = Machine(models_dir=tmp_path)
+    (found,) = perform(choose(["M1"]), Scale("hub"), out=tmp_path / "out", machine=machine, announce=said.append)
+    assert [run.name for run in found.runs] == ["vocabularies-pythia-70m"]
+    assert {row.step for row in found.runs[0].rows()} == {0, 7000}
+    assert sum("pythia-160m" in line for line in said) == 1
 
 
 def test_words_are_escaped(tmp_path: Path) -> None:

@@ -147,8 +147,10 @@ def test_both_directions(run) -> None:
 
 def test_the_plane_must_keep_the_sign(run) -> None:
     rows, arrays = heads({0: [0.0, 0.0], 9: [0.5, -0.5]})
-    query = np.array([[[0.0, 0.0], [0.0, 0.0]], [[1.0, 0.0], [1.0, 0.0]]])  # (steps, heads, 2)
-    for key, holds in ((query * [[[1.0]], [[1.0]]] * [[1.0], [-1.0]], True), (query, False)):
+    query = np.zeros((2, 2, 3, 2))  # steps, heads, (value, low, high), plane
+    query[1, :, :, 0] = 1.0
+    turned = query * np.array([1.0, -1.0])[:, None, None]  # the second head's key points the other way
+    for key, holds in ((turned, True), (query, False)):
         planes = {"seed-0/block.0/keys/query": query, "seed-0/block.0/keys/key": key}
         assert check("plane_agrees", run(rows, arrays | planes), {"plane": "keys"}).holds is holds
 

@@ -29,6 +29,9 @@ def paper(
     speech: Annotated[list[str] | None, typer.Option(help="Folder of speech, as Common Voice validation.")] = None,
     images: Annotated[list[str] | None, typer.Option(help="Folder of images, as ImageNet validation.")] = None,
     device: Annotated[str, typer.Option(help="Where models run, as cpu or cuda.")] = "cpu",
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that comes with a checkpoint (CrystalCoder).")
+    ] = False,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs, figures and the page.")] = Path("paper"),
     existing: ExistingOption = "resume",
     json: Json = False,
@@ -55,7 +58,7 @@ def paper(
         choose(figures or []),
         Scale(scale, tuple(text or ()), tuple(speech or ()), tuple(images or ())),
         out=out,
-        machine=Machine(device=device, models_dir=models_dir),
+        machine=Machine(device=device, models_dir=models_dir, trust_remote_code=trust_remote_code),
         existing=existing_policy(existing),
         announce=lambda line: typer.echo(line, err=True),
     )

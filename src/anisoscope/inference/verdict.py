@@ -2,11 +2,12 @@
 
 | word | rule |
 |---|---|
-| too few samples to say | fewer than 32 vectors, or no rule below holds and n < 10·d or there is no spectrum |
+| too few samples to say | fewer than 32 vectors, or no rule below holds and n < 10·d |
 | drifted | average cosine ≥ 0.1, with an interval above 0 (without an interval: Rayleigh p < 0.01) |
 | dominated by outlier dimensions | 1 to 8 hold half of the variance, or 3 (of ≥ 32) half of a cosine ≥ 0.1 |
 | few-dimensional | unbiased participation ratio ≤ d/10, seen by at least ten times as many vectors |
 | isotropic | n ≥ 10·d, average cosine within ±0.05, unbiased participation ratio ≥ d/2 |
+| not drifted | none of these, and the spectrum was not measured |
 | weakly anisotropic | none of these |
 
 Several may hold at once. IsoScore and its kin cannot see drift and the cosine cannot see the spectrum, so isotropy
@@ -57,9 +58,10 @@ def verdict(estimates: Sequence[Estimate], outlier_share: float | None = None) -
     )
     if words:
         return Verdict(tuple(words), because)
-    if n < VECTORS_PER_DIMENSION * d or share is None:
-        lacking = "no spectrum" if share is None else f"n = {n} < {VECTORS_PER_DIMENSION}·d"
-        return Verdict(("too few samples to say",), f"{because}, {lacking}")
+    if share is None:
+        return Verdict(("not drifted",), f"{because}, no spectrum")
+    if n < VECTORS_PER_DIMENSION * d:
+        return Verdict(("too few samples to say",), f"{because}, n = {n} < {VECTORS_PER_DIMENSION}·d")
     if abs(cosine.value) <= NO_DRIFT and share >= MANY_DIMENSIONS:
         return Verdict(("isotropic",), because)
     return Verdict(("weakly anisotropic",), because)

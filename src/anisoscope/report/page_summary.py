@@ -23,6 +23,7 @@ KINDS = {
     "few-dimensional": ("few dimensions", "the variance lies in few directions"),
     "weakly anisotropic": ("weak", "neither isotropic nor past a threshold"),
     "isotropic": ("isotropic", "directions and variance are spread evenly"),
+    "not drifted": ("no drift", "the average cosine is small; the spectrum was not measured"),
     "too few samples to say": ("undecided", "too few samples to say"),
 }
 SPARK_WIDTH, SPARK_HEIGHT = 240, 44

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -161,13 +162,28 @@ def perform(
     for name in dict.fromkeys(run for figure in chosen for run in figure.runs):
         announce(f"{name}: {_recipes()['runs'][name]['command']}")
         try:
-            made[name] = list(_make(name, scale, out, machine, existing=existing, announce=announce))
+            with _threads(scale, _recipes()["runs"][name]["command"]):
+                made[name] = list(_make(name, scale, out, machine, existing=existing, announce=announce))
         except AnisoscopeError as error:
             failed[name] = str(error)
             announce(f"{name}: {failed[name].splitlines()[0]}")
     results = [_result(figure, made, failed, scale) for figure in chosen]
     _keep(results, earlier, scale, out)
     return results
+
+
+@contextmanager
+def _threads(scale: Scale, command: str) -> Iterator[None]:
+    """One thread where models are stand-ins: so small, they run slower on more."""
+    import torch
+
+    before = torch.get_num_threads()
+    if scale.name == "demo" and command != "block":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _result(figure: Figure, made: dict[str, list[Run]], failed: dict[str, str], scale: Scale) -> Result:
@@ -183,7 +199,7 @@ def _result(figure: Figure, made: dict[str, list[Run]], failed: dict[str, str], 
 def _about_stand_ins(figure: Figure) -> str:
     """What stands in for the published models of a figure, in a few words."""
     recipes = _recipes()
-    names = [model for run in figure.runs for model in _models(recipes["runs"][run])]
+    names = [model for run in figure.runs for model in _models(recipes["runs"][run], "demo")]
     if not names:
         return "a small byte-level BERT trained for this package, not the published MultiBERTs"
     kinds = {next(iter(recipes["stand_ins"][name.rpartition("/")[2]])) for name in names}
@@ -191,47 +207,57 @@ def _about_stand_ins(figure: Figure) -> str:
     return f"{', '.join(text for kind, text in words.items() if kind in kinds)}, not the published checkpoints"
 
 
-def _models(recipe: dict[str, Any]) -> list[str]:
-    return [*recipe.get("settings", {}).get("models", ()), *recipe.get("each", ())]
+def _models(recipe: dict[str, Any], scale: str) -> list[str]:
+    return [*recipe.get("settings", {}).get("models", ()), *recipe.get(scale, {}).get("each", ())]
 
 
 def _make(
     name: str, scale: Scale, out: Path, machine: Machine, *, existing: Existing, announce: Announce
 ) -> Iterator[Run]:
-    """The runs of one recipe: one, or one for each of its series."""
+    """The runs of one recipe: one, or one for each of its models; a model that cannot be opened costs its own run."""
     recipe = _recipes()["runs"][name]
-    module_name, settings_name, function_name = STUDIES[recipe["command"]]
-    module = import_module(f"anisoscope.studies.{module_name}")
     settings = {**recipe.get("settings", {}), **recipe.get(scale.name, {})}
+    each = settings.pop("each", ())
     if "data" in recipe:
         settings["data"] = scale.data(recipe["data"])
     options: dict[str, Any] = {"existing": existing}
     if recipe["command"] not in ("block", "null"):
         if scale.name == "demo":
             machine = Machine(models_dir=out / "stand-ins", device=machine.device)
-            prepare(_models(recipe), _recipes()["stand_ins"], out / "stand-ins", announce=announce)
-            settings |= (
-                {"models": [stand_in_name(model) for model in settings["models"]]} if "models" in settings else {}
-            )
+            prepare(_models(recipe, "demo"), _recipes()["stand_ins"], out / "stand-ins", announce=announce)
+            if "models" in settings:
+                settings["models"] = [stand_in_name(model) for model in settings["models"]]
         options["machine"] = machine
-    for suffix, several in _series(recipe, scale, out):
-        checked = getattr(module, settings_name).check({**settings, **several}, where=f"{_RECIPES.name}, {name}")
-        found = getattr(module, function_name)(checked, out=out / "runs" / f"{name}{suffix}", **options)
-        assert found.run is not None
-        yield found.run
+    if not each:
+        yield _run(recipe["command"], settings, out / "runs" / name, options)
+        return
+    failed: list[AnisoscopeError] = []
+    for model in each:
+        own = {**settings, "models": _along_training(model, scale, out)}
+        try:
+            yield _run(recipe["command"], own, out / "runs" / f"{name}-{model.rpartition('/')[2]}", options)
+        except AnisoscopeError as error:
+            announce(f"{name}, {model}: {str(error).splitlines()[0]}")
+            failed.append(error)
+    if len(failed) == len(each):
+        raise failed[0]
 
 
-def _series(recipe: dict[str, Any], scale: Scale, out: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(suffix of the run's folder, the settings of its own) for each series of a recipe; one without any for others."""
-    for model in recipe.get("each", ()):
-        if scale.name == "demo":
-            steps = steps_of_stand_in(model, out / "stand-ins")
-            names = [f"{stand_in_name(model)}@step{step}" for step in steps]
-        else:
-            names = [f"{one.model}@{one.revision}" for one in catalogue.series(model, steps="paper")]
-        yield f"-{model.rpartition('/')[2]}", {"models": names}
-    if "each" not in recipe:
-        yield "", {}
+def _run(command: str, settings: dict[str, Any], folder: Path, options: dict[str, Any]) -> Run:
+    module_name, settings_name, function_name = STUDIES[command]
+    module = import_module(f"anisoscope.studies.{module_name}")
+    checked = getattr(module, settings_name).check(settings, where=_RECIPES.name)
+    found = getattr(module, function_name)(checked, out=folder, **options)
+    return found.run
+
+
+def _along_training(model: str, scale: Scale, out: Path) -> list[str]:
+    """The checkpoints of a model by name, or the model alone where its training was not published."""
+    if scale.name == "demo":
+        return [f"{stand_in_name(model)}@step{step}" for step in steps_of_stand_in(model, out / "stand-ins")]
+    if catalogue.lookup(model).series is None:
+        return [model]
+    return [f"{one.model}@{one.revision}" for one in catalogue.series(model, steps="paper")]
 
 
 def _earlier(out: Path, scale: Scale) -> list[dict[str, Any]]:

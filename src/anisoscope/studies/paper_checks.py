@@ -354,7 +354,7 @@ def plane_agrees(runs: Sequence[Run], *, plane: str) -> Seen:
             base = f"seed-{row.seed}/{row.site.rpartition('.head.')[0]}/{plane}"
             if (row.step or 0) != last or abs(_value(row)) <= reach or f"{base}/query" not in arrays[id(run)]:
                 continue
-            query, key = (arrays[id(run)][f"{base}/{side}"][-1, row.head] for side in ("query", "key"))
+            query, key = (arrays[id(run)][f"{base}/{side}"][-1, row.head, 0] for side in ("query", "key"))
             agreed += bool(np.sign(query @ key) == np.sign(_value(row)))
             total += 1
     if not total:

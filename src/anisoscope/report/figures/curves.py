@@ -61,16 +61,16 @@ def short(step: float) -> str:
     return f"{step / 1000:g}k" if step >= 10_000 else f"{step:.0f}"
 
 
-def step_axis(axes: Axes, steps: Array) -> None:
+def step_axis(axes: Axes, steps: Array, *, most: int = TICKS) -> None:
     """A linear axis, or one that is logarithmic from the first step on where checkpoints get sparser in training."""
     steps = np.asarray(steps, dtype=np.float64)
     positive = steps[steps > 0]
     sparser = len(positive) > 2 and positive[1] - positive[0] < (positive[-1] - positive[-2]) / 8
     if sparser:
         axes.set_xscale("symlog", linthresh=positive[0], linscale=0.5)
-    at = np.unique(np.linspace(0, len(steps) - 1, min(TICKS, len(steps))).round().astype(int))
+    at = np.unique(np.linspace(0, len(steps) - 1, min(most, len(steps))).round().astype(int))
     whole = [tick for tick in axes.get_xticks() if steps[0] <= tick <= steps[-1] and tick == round(tick)]
-    ticks = steps[at] if sparser or len(steps) <= TICKS else whole
+    ticks = steps[at] if sparser or len(steps) <= most else whole
     axes.set_xticks(ticks, [short(tick) for tick in ticks])
     axes.minorticks_off()
     axes.set_xlim(steps[0], steps[-1] if len(steps) > 1 else None)

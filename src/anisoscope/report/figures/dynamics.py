@@ -292,7 +292,7 @@ def _panel(axes: Axes, layer: str, lines: dict[int | None, dict[str, Line]], *, 
             )
             labels.append((line.value[-1], site.rpartition(".")[2], shade))
     every = np.unique(np.concatenate([line.steps for found in lines.values() for line in found.values()]))
-    step_axis(axes, every)
+    step_axis(axes, every, most=4)
     if bounded:
         bound = 1.96 * d**-0.5
         axes.axhspan(-bound, bound, color="#DDDDDD", alpha=0.6, linewidth=0, zorder=0, label="null")

@@ -6,6 +6,7 @@ every figure of a run because colours go by the order of the models, not by what
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,13 +86,12 @@ def null_line(axes: Axes, value: float, text: str) -> None:
 
 
 def stand_in(figure: Figure, what: str = "stand-in models, not the published checkpoints") -> None:
-    """Mark a figure whose models are stand-ins."""
-    figure.text(
-        0.995, 0.005, f"STAND-IN: {what}", ha="right", va="bottom", fontsize=6, color="#B00020", fontweight="bold"
-    )
+    """Mark a figure whose models are stand-ins, below everything else (files are cut to what is drawn)."""
+    words = textwrap.fill(f"STAND-IN: {what}", width=int(26 * figure.get_figwidth()))
+    figure.text(0.995, -0.01, words, ha="right", va="top", fontsize=6, color="#B00020", fontweight="bold")
 
 
-def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], *, gap: float = 0.05) -> None:
+def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], *, gap: float = 0.062) -> None:
     """Write labels at the right ends (x, y, text, colour) of lines, moved apart so that none covers another."""
     low, high = axes.get_ylim()
     free = gap * (high - low)

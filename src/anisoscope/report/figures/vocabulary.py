@@ -124,6 +124,7 @@ def _scatter(panel: Axes, arrays: dict[str, np.ndarray], key: str) -> None:
         panel.scatter(*points[~unseen].T, s=2, c=np.log(counts[~unseen]), cmap="viridis", linewidths=0, rasterized=True)
     reach = 1.05 * float(np.abs(points).max())
     panel.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+    panel.locator_params(nbins=3)
     panel.plot(0, 0, "+", color=INK, markersize=7, markeredgewidth=1)
 
 
