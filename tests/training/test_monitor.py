@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import zoo
 from anisoscope import measure
 from anisoscope.cli.main import app
-from anisoscope.errors import StoreError, UsageError
+from anisoscope.errors import ModelError, StoreError, UsageError
 from anisoscope.report.figures.dynamics import figures_of_sweep
 from anisoscope.report.page_data import page_data
 from anisoscope.runs.store import open_run
@@ -145,6 +145,15 @@ def test_pictures_are_probes_too() -> None:
     assert found["anisotropy/block.0/mean_cosine"] == pytest.approx(
         again.value("mean_cosine", site="block.0"), abs=1e-6
     )
+
+
+def test_a_model_without_attention_is_watched_without_it() -> None:
+    network, processor = zoo.module("resnet"), zoo.processor("resnet")
+    with pytest.raises(ModelError, match="no queries and keys"):
+        AnisotropyMonitor(None, processor, limit=2).observe(network, 0)
+    assert "anisotropy/stage.0.block.0/mean_cosine" in AnisotropyMonitor(
+        None, processor, limit=2, attention=False
+    ).observe(network, 0)
 
 
 def test_texts_need_their_tokenizer() -> None:

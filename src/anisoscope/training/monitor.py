@@ -86,8 +86,8 @@ class AnisotropyMonitor(TrainerCallback):
 
     - `probe`: texts, files, clips or pictures (what `measure` takes as data), read by `processor`; or one batch as the
       model takes it (`input_ids`, `attention_mask`, …), whose rows are the sequences.
-    - `sites`, `length`, `limit`: as of a measurement (windows of 128 tokens, all documents); `attention`: queries, keys
-      and rows too.
+    - `sites`, `length`, `limit`: as of a measurement (windows of 128 tokens, all documents); `attention=False` leaves
+      queries, keys and rows out, as models without attention need it.
     - `every` so many steps, or at `steps`: "log" (0, 1, 2, 4, …, 1024, then every 1024) or a list.
     - `out`: keep a run there; `existing="replace"` removes what an earlier training left, "resume" goes on with it.
     - `on_warning`: "warn", "stop" (the training), or a function of the message.
