@@ -90,8 +90,7 @@ def figure_18(runs: Sequence[Run] = ()) -> Figure:
     highest = max([8192, *(2 * standing.dimension for _, standing in found)])
     dimensions = np.unique(np.geomspace(4, highest, 200).astype(int))
     with style():
-        named = 0.13 * -(-len(models) // 3)  # inches that the names take
-        figure, axes = plt.subplots(figsize=(COLUMN, 2.5 + named), layout="constrained")
+        figure, axes = plt.subplots(figsize=(COLUMN, 2.5), layout="constrained")
         quantiles = np.array([float(cosine_quantile(0.95, int(d))) for d in dimensions])
         axes.fill_between(dimensions, 0, quantiles, color=NULL, alpha=0.12, linewidth=0)
         axes.plot(dimensions, quantiles, color=NULL)
@@ -115,5 +114,5 @@ def figure_18(runs: Sequence[Run] = ()) -> Figure:
         axes.set(xlabel="dimension $d$", ylabel="cosine", xlim=(4, highest))
         axes.set_title("18  Measured mean cosine, and isotropy")
         if models:
-            figure.legend(loc="outside lower center", ncols=min(3, len(models)), fontsize=6.5)
+            figure.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=min(3, len(models)), fontsize=6.5)
     return figure
