@@ -68,7 +68,8 @@ def paper(
         print_json({"run": str(out), "page": str(page), "figures": [describe(result, out) for result in results]})
         return
     _show(results)
-    typer.echo(f"page: {page} ({pictures} pictures, also as SVG, PDF and PNG under {out / 'figures'})")
+    typer.echo(f"page: {page}")
+    typer.echo(f"figures: {pictures} as SVG, PDF and PNG, {out / 'figures'}")
 
 
 def _show(results: Sequence[Result]) -> None:
