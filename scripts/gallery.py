@@ -38,26 +38,24 @@ COMMANDS = {
     "minilm": f"measure {MINILM} {_PLACES} $TEXT --limit 10",
     "minilm-tuned": f"measure pypi/sre-embedding-model {_PLACES} $TEXT --limit 10",
     "minilm-pair": "compare $RUNS/minilm $RUNS/minilm-tuned",
-    "mpnet": f"measure sentence-transformers/all-mpnet-base-v2 {_PLACES} $OPENINGS --no-neighbours",
+    "mpnet": f"measure sentence-transformers/all-mpnet-base-v2 {_PLACES} $OPENINGS --limit 30 --no-neighbours"
+    " --no-spectrum",
     "smollm2": f"measure {SMOLLM2} {_PLACES} $OPENINGS --no-neighbours",
     "rxnfp": f"measure rxnfp/bert_pretrained rxnfp/bert_ft_10k_25s rxnfp/bert_ft {_REACTIONS} --no-neighbours",
     "whisper": f"measure openai/whisper-tiny.en {_PLACES} $WEIGHTS/data/sounds --limit 15 --no-neighbours",
     "mobilenet": f"measure torchvision/mobilenet_v2 {_PLACES} $WEIGHTS/data/photographs --limit 40 --no-neighbours",
     "mobilenet-flat": f"measure torchvision/mobilenet_v2 {_PLACES} $WEIGHTS/data/photographs --limit 40"
     " --no-neighbours --maps flatten",
-    "minilm-attention": f"attention {MINILM} {_PLACES} $OPENINGS",
+    "minilm-attention": f"attention {MINILM} {_PLACES} $OPENINGS --limit 24",
     "smollm2-attention": f"attention {SMOLLM2} {_PLACES} $OPENINGS --limit 24",
-    "smollm2-attention-before": f"attention {SMOLLM2} {_PLACES} $OPENINGS --limit 24 --before-rotary",
     "rxnfp-stages": f"sweep docs/gallery/rxnfp-stages.toml {_REACTIONS}",
-    "smollm2-final-norm": f"final-norm {SMOLLM2} {_PLACES} $OPENINGS",
+    "smollm2-final-norm": f"final-norm {SMOLLM2} {_PLACES} $OPENINGS --limit 12",
     "smollm2-vocabulary": f"vocabulary {SMOLLM2} {_PLACES} $TEXT",
     "minilm-vocabulary": f"vocabulary {MINILM} {_PLACES} $TEXT --no-head",
     "intervene-smollm2": f"intervene {SMOLLM2} {_PLACES} $OPENINGS --limit 12",
-    "intervene-smollm2-before": f"intervene {SMOLLM2} {_PLACES} $OPENINGS --limit 12 --before-rotary"
-    " --what mean_query --what mean_key",
     "intervene-rxnfp": f"intervene rxnfp/bert_pretrained {_PLACES} $WEIGHTS/data/reactions --column reactions"
-    " --limit 100",
-    "intervene-embedded": "intervene $SERIES/seed-0/checkpoint-8192 --data $OPENINGS",
+    " --limit 60",
+    "intervene-embedded": "intervene $SERIES/seed-0/checkpoint-8192 --data $OPENINGS --limit 20",
 }
 KEPT = {
     "attention": ("query_key_cosine", "query_drift_ratio", "key_drift_ratio", "entropy_normalised", "salience_share",
