@@ -96,8 +96,9 @@ def _show(measurement: Measurement) -> None:
     from anisoscope.studies.variants_rows import COLUMNS, DIFFERENCE, summary
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption="below each mean: minus the control, 95 % over seeds")
-    for name in ("arm", *(heading for _, _, heading in COLUMNS)):
-        table.add_column(name, justify="left" if name == "arm" else "right")
+    table.add_column("arm", no_wrap=True)
+    for _, _, heading in COLUMNS:
+        table.add_column(heading, justify="right")
     for arm, line in summary(measurement.rows).items():
         cells = (_cell(line.get(metric), line.get(f"{metric}{DIFFERENCE}")) for _, metric, _ in COLUMNS)
         table.add_row(arm, *cells)

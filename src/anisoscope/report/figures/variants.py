@@ -25,7 +25,7 @@ PANELS = (
     ("mean_cosine", "Mean cosine of the output", "isotropic"),
     ("entropy_normalised", "Entropy of attention / log T", "uniform"),
     ("max_probability", "Greatest probability of a row", "uniform"),
-    ("query_drift_ratio", "Share of the mean in the queries", "isotropic"),
+    ("query_drift_ratio", "Drift of the queries", "isotropic"),
     ("query_key_alignment", "|cos(mean query, mean key)|", "isotropic"),
 )
 
