@@ -172,7 +172,8 @@ def _modernbert() -> Any:
 
 def _character_bert() -> Any:
     filters = {"cnn_filters": [[1, 8], [2, 8], [3, 16]], "character_embeddings_dim": 8}
-    return characterbert.CharacterBertConfig(**SMALL, **filters, max_position_embeddings=128, mlm_vocab_size=50)
+    config: Any = characterbert.CharacterBertConfig
+    return config(**SMALL, **filters, max_position_embeddings=128, mlm_vocab_size=50)
 
 
 def _manta() -> Any:
@@ -185,11 +186,13 @@ def _manta() -> Any:
     }
     lengths = {"max_length_inputs": 256, "max_length_encoder_decoder": 64}
     frontier = {"byte_embedding_dim": 16, "frontier_predictor_num_attention_heads": 4}
-    return manta.MantaConfig(**sizes, **lengths, **frontier, num_heads=HEADS)
+    config: Any = manta.MantaConfig
+    return config(**sizes, **lengths, **frontier, num_heads=HEADS)
 
 
 def _van() -> Any:
-    return van.VanConfig(hidden_sizes=[8, 16, 24, 32], depths=[2, 2, 3, 2], mlp_ratios=[4, 4, 2, 2], num_labels=5)
+    config: Any = van.VanConfig
+    return config(hidden_sizes=[8, 16, 24, 32], depths=[2, 2, 3, 2], mlp_ratios=[4, 4, 2, 2], num_labels=5)
 
 
 _UNPUBLISHED = {"encoder.t5_encoder.embed_tokens.weight"}  # MANTa: a table that the library makes and never reads
