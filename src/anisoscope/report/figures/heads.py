@@ -65,9 +65,10 @@ def figure_heads(run: Run, *, metric: str, stands_in: str | None = None) -> Figu
         bar.set_label(label)
         null = next((row.null for row in rows if row.null is not None), None)
         if null is not None:
-            bar.ax.plot(
-                -0.25, null, ">", color=INK, markersize=4, clip_on=False, transform=bar.ax.get_yaxis_transform()
-            )
+            bar.ax.annotate(
+                "▶", (0, null), xycoords=("axes fraction", "data"), xytext=(-1.5, 0), textcoords="offset points",
+                ha="right", va="center", fontsize=6, color=INK, annotation_clip=False,
+            )  # fmt: skip
         circled = f"; circles: {len(unsure)} heads within the null" if unsure else ""
         figure.supxlabel(f"{rows[0].model}\npointer on the bar: null{circled}", fontsize=6.5, color=NULL)
         if stands_in:
