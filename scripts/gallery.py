@@ -62,13 +62,23 @@ KEPT = {
                   "sink_share", "mean_key_removal", "mean_query_removal"),
     "sweep": ("mean_cosine", "query_key_cosine", "query_drift_ratio", "key_drift_ratio", "entropy", "sink_share"),
     "measure": ("mean_cosine", "drift_norm", "drift_ratio", "isoscore", "participation_ratio_unbiased"),
+    "final-norm": ("gain_norm", "bias_norm", "implied_cosine", "mean_cosine_before", "mean_cosine", "mean_cosine_inter",
+                   "mean_cosine_intra", "cosine_above_implied"),
     "vocabulary": ("partition_one_sided", "partition_both", "mean_cosine", "drift_ratio", "isoscore", "mean_norm",
                    "spearman_log_frequency_norm", "spearman_log_frequency_first_component"),
     "compare": ("mean_cosine", "drift_norm", "drift_ratio", "isoscore", "participation_ratio_unbiased"),
 }  # fmt: skip
 """The metrics that a table keeps, by command; all of them where a command is not named."""
 COLUMNS = ("model", "step", "site", "metric", "positions", "value", "low", "high", "null", "n")
-LEFT_OUT = ("figure_14", "figure_19", "figure_20", "figure_21", "figure_22")  # of a sweep: they stay in the run
+LEFT_OUT = (
+    "figure_14",
+    "figure_19",
+    "figure_20",
+    "figure_21",
+    "figure_22",
+    "figure_M1",
+    "figure_M3",
+)  # stay in the run
 LARGEST = {".svg": 300_000, ".png": 200_000}  # bytes: a larger PNG gets fewer colours, a larger SVG stays in the run
 
 
