@@ -73,7 +73,7 @@ def test_attention_gives_one_json_object_a_csv_and_heat_maps(app: typer.Typer, f
     assert found["block.1", "mean_key_removal"] < 1e-6 < found["block.1", "mean_query_removal"]
     assert csv.read_text().count("\n") == len(told["measurements"]) + 1
     drawn = {path.stem for path in (out / "figures").glob("*.png")}
-    assert drawn == {"query_key_cosine", "entropy_normalised", "salience_share"}
+    assert drawn == {"query_key_cosine", "entropy_normalised", "salience_share", "sink_share"}
 
 
 @pytest.mark.parametrize(
