@@ -21,8 +21,8 @@ CAUSAL = ("gpt2", "neox", "llama")
 VOCABULARY, LENGTH = 40, 12
 
 
-def model_of(arch: str, variant: str, *, dtype: torch.dtype = torch.float64):
-    recipe = make_recipe(arch=arch, data=["-"], layers=2, hidden=16, heads=2, length=LENGTH, image_size=8)
+def model_of(arch: str, variant: str, *, dtype: torch.dtype = torch.float64, layers: int = 2):
+    recipe = make_recipe(arch=arch, data=["-"], layers=layers, hidden=16, heads=2, length=LENGTH, image_size=8)
     model = build(recipe, seed=3, vocabulary=VOCABULARY, classes=4)
     for parameter in model.parameters():  # biases and norms that are not trivial
         parameter.data += 0.1 * torch.randn_like(parameter)
@@ -195,7 +195,7 @@ def processor_of(arch: str):
 @pytest.mark.parametrize(("arch", "variant"), [pair for pair in PAIRS if pair[0] != "llama"])
 def test_two_hundred_steps_lower_the_loss(arch: str, variant: str) -> None:
     """On a fresh batch of the task."""
-    model = model_of(arch, variant, dtype=torch.float32).train()
+    model = model_of(arch, variant, dtype=torch.float32, layers=1).train()
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
     before = model(**task_of(arch, seed=1000)).loss.item()
     for step in range(200):
@@ -208,8 +208,8 @@ def test_two_hundred_steps_lower_the_loss(arch: str, variant: str) -> None:
 def task_of(arch: str, *, seed: int) -> dict[str, torch.Tensor]:
     """Eight examples of a task that needs attention.
 
-    Causal: counting upwards from a random token. Masked: the one token that the whole row repeats. Images: which half is
-    bright.
+    Causal: counting upwards from a random token. Masked: the one token that the whole row repeats. Images: which half
+    is bright.
     """
     draw = torch.Generator().manual_seed(seed)
     if arch == "vit":
