@@ -178,10 +178,10 @@ def test_an_opened_variant_computes_what_was_saved(arch: str, variant: str, tmp_
     opened, headed = (open_model(tmp_path, head=head).module for head in (False, arch != "vit"))
     batch = {name: x.float() if x.is_floating_point() else x for name, x in inputs_of(arch).items()}
     with torch.no_grad():
-        found = variants.restore(opened, tmp_path)(**batch).last_hidden_state
+        found = opened(**batch).last_hidden_state
         torch.testing.assert_close(found, model.base_model(**batch).last_hidden_state, atol=1e-6, rtol=1e-6)
         if arch != "vit":
-            found = variants.restore(headed, tmp_path)(**batch).logits
+            found = headed(**batch).logits
             torch.testing.assert_close(found, model(**batch).logits, atol=1e-6, rtol=1e-6)
     assert variants.restore(opened, tmp_path) is opened, "once is enough"
 

@@ -18,6 +18,7 @@ import json
 import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+# A field of a config, and what completes a model whose config has it. By name: those parts stand above this one.
+COMPLETED_BY = {"anisoscope_attention": ("anisoscope.training.attention_variants", "restore")}
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
@@ -91,7 +94,7 @@ def open_model(
         elif tower is not None:
             raise UsageError("this model has one tower", where=place.name, got=f"tower={tower!r}", do="leave it out")
         opener = head_class(config) if head else _body_opener()
-        module = load_weights(opener, folder, config=config, dtype=precision, **options)
+        module = _completed(load_weights(opener, folder, config=config, dtype=precision, **options), config, folder)
         kind = modality_of(module, override=modality)
         if processor is None:
             processor = open_processor(folder, modality=kind, config=config, **options)
@@ -212,6 +215,14 @@ def _adopt(module: nn.Module, *, processor: Any, modality: str | None, tower: st
         family=getattr(config, "model_type", type(module).__name__),
         limit=longest_input(module) if kind == "text" else None,
     )
+
+
+def _completed(module: Any, config: Any, folder: Path) -> Any:
+    """The module with what its class alone does not give: an attention that is no softmax."""
+    for field, (where, function) in COMPLETED_BY.items():
+        if getattr(config, field, None):
+            module = getattr(import_module(where), function)(module, folder).eval().requires_grad_(False)
+    return module
 
 
 def _notes(place: Place, folder: Path, module: nn.Module) -> tuple[str, ...]:

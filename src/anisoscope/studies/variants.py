@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -34,8 +34,6 @@ from anisoscope.training.recipe import Recipe, make_recipe
 from anisoscope.training.series import log_rows
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
     from anisoscope.models.open import OpenModel
 
 ARMS: dict[str, dict[str, dict[str, str]]] = {
@@ -148,10 +146,8 @@ def measure_checkpoint(checkpoint: Path, settings: VariantsSettings, *, like: Ro
     from anisoscope.models.open import open_model
     from anisoscope.studies.attention import attention_rows, measure_attention
     from anisoscope.studies.layers import Machine, MeasureSettings, measure_opened, open_data
-    from anisoscope.training.attention_variants import restore
 
     model = open_model(checkpoint)
-    restore(cast("PreTrainedModel", model.module), checkpoint)
     plan = MeasureSettings(
         models=[str(checkpoint)], data=settings.texts, limit=settings.limit, spectrum=False, neighbours=False
     )
