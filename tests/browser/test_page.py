@@ -164,7 +164,7 @@ def test_the_table_filters_sorts_and_pages(opened, file):
     assert table.get_by_role("status").inner_text().startswith("51–100 of 1,")
     table.get_by_label("Metric").select_option("mean_cosine")
     table.get_by_role("searchbox").fill("beta block.3")
-    page.wait_for_function("document.querySelectorAll('#table tbody tr').length === 3")
+    sync_api.expect(table.locator("tbody tr")).to_have_count(3)
     table.get_by_role("button", name="value", exact=True).click()
     values = [float(text) for text in table.locator("tbody tr td:nth-child(9)").all_inner_texts()]
     assert values == sorted(values, reverse=True)
@@ -206,7 +206,7 @@ def test_every_chart_reads_as_a_table(opened, file):
 
 def test_a_link_leads_to_its_section(opened, file):
     page = opened(file, at="#compare")
-    page.wait_for_function("Math.abs(document.getElementById('compare').getBoundingClientRect().top) < 200")
+    sync_api.expect(page.locator("#compare h2")).to_be_in_viewport()
     page.locator("#sections a[href='#compare'][aria-current]").wait_for()
 
 
