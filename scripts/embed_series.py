@@ -13,8 +13,9 @@ import argparse
 import shutil
 from pathlib import Path
 
+from anisoscope.models.embedded_series import EMBEDDED, find_series
 from anisoscope.training.recipe import Recipe, parse_seeds
-from anisoscope.training.series import EMBEDDED, find_series, publish_half
+from anisoscope.training.series import publish_half
 
 LARGEST = 16_000_000
 """Bytes that the embedded series may take."""

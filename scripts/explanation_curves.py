@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from anisoscope.accumulate.moments import Moments
-from anisoscope.geometry import cosine, null, spectrum
+from anisoscope.geometry import cosine, spectrum
+from anisoscope.geometry.nulls import isotropic as null
 from anisoscope.geometry.partition import partition, partition_reference
 from anisoscope.geometry.rows import unit_rows
 from anisoscope.inference.jackknife import jackknife_of

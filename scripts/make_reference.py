@@ -31,7 +31,7 @@ PUBLIC = (
     ("anisoscope.api", ("compare", "calibrate")),
     ("anisoscope.runs.store", ("open_run", "Run")),
     ("anisoscope.runs.measurement", ("Measurement",)),
-    ("anisoscope.training.monitor", ("AnisotropyMonitor", "Band")),
+    ("anisoscope.watch.monitor", ("AnisotropyMonitor", "Band")),
 )
 BELOW = {
     "Sums": (
@@ -53,14 +53,14 @@ BELOW = {
         ("anisoscope.models.open", ("open_model", "OpenModel")),
         ("anisoscope.models.checkpoints", ("open_series", "Series")),
         ("anisoscope.inputs.sources", ("open_source", "Document", "Clip")),
-        ("anisoscope.inputs.vectors", ("open_vectors",)),
+        ("anisoscope.inputs.vectors.source", ("open_vectors",)),
         ("anisoscope.capture.sites", ("find_sites", "Site")),
         ("anisoscope.capture.hidden", ("HiddenCapture",)),
     ),
     "Tables and pages": (
         ("anisoscope.runs.table", ("Row", "schema", "to_table", "from_table")),
         ("anisoscope.runs.store", ("write_run",)),
-        ("anisoscope.report.page", ("write_page",)),
+        ("anisoscope.report.page.write", ("write_page",)),
     ),
     "Errors": (
         (
@@ -124,7 +124,7 @@ def table_page() -> str:
     for group in GROUPS:
         rows = [(f"`{name}`", m.label, m.meaning) for name, m in METRICS.items() if m.group == group]
         parts += [f"### {group.capitalize()}", table(("metric", "label", "meaning"), rows)]
-    parts += ["## Metrics of attention", markdown(_docstring("anisoscope.studies.attention"))]
+    parts += ["## Metrics of attention", markdown(_docstring("anisoscope.studies.attention.rows"))]
     return "\n\n".join(parts)
 
 
@@ -176,14 +176,14 @@ def files_page() -> str:
         "### `arrays.safetensors`",
         table(("command", "arrays"), [(f"`{name}`", what) for name, what in words.ARRAYS.items()]),
         "### Arrays of a sweep",
-        markdown(_docstring("anisoscope.studies.dynamics")),
+        markdown(_docstring("anisoscope.studies.sweep.dynamics")),
         "### Unfinished runs",
         markdown(_docstring("anisoscope.runs.engine")),
         "## A series of checkpoints",
         markdown(_docstring("anisoscope.models.checkpoints")),
         words.SERIES,
         "### What `pretrain` writes",
-        markdown(_docstring("anisoscope.training.series")),
+        markdown(_docstring("anisoscope.models.embedded_series")),
         "## Where models are",
         markdown(_docstring("anisoscope.models.locate")),
     ]

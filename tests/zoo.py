@@ -6,7 +6,7 @@ module = zoo.module("gpt2")
 folder = zoo.save("gpt2", tmp_path)
 """
 
-from anisoscope.models.stand_ins import (
+from anisoscope.models.stand_ins.specimens import (
     HEADS,
     LAYERS,
     NAMES,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anisoscope.api import Measurement, Run, calibrate, compare, measure, measure_vectors, open_run
-    from anisoscope.training.monitor import AnisotropyMonitor
+    from anisoscope.watch.monitor import AnisotropyMonitor
 
 __version__ = "0.1.0"
 __all__ = [
@@ -26,7 +26,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         from importlib import import_module
 
-        place = "anisoscope.training.monitor" if name == "AnisotropyMonitor" else "anisoscope.api"
+        place = "anisoscope.watch.monitor" if name == "AnisotropyMonitor" else "anisoscope.api"
         return getattr(import_module(place), name)
     raise AttributeError(f"module 'anisoscope' has no attribute {name!r}")
 

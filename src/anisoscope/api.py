@@ -49,8 +49,8 @@ def measure(
     """
     from anisoscope.inputs.sources import open_source
     from anisoscope.models.open import open_model
-    from anisoscope.studies.drift import drift_rows
-    from anisoscope.studies.layers import Machine, MeasureSettings, measure_opened, verdict_line
+    from anisoscope.studies.measure.drift import drift_rows
+    from anisoscope.studies.measure.study import Machine, MeasureSettings, measure_opened, verdict_line
 
     name = str(model) if isinstance(model, str | Path) else type(model).__name__
     chosen = MeasureSettings.check({"models": [name], **settings})

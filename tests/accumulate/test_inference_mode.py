@@ -8,7 +8,7 @@ import torch
 from anisoscope.accumulate.heads import Heads
 from anisoscope.accumulate.moments import Moments
 from anisoscope.accumulate.rows import Rows
-from anisoscope.capture.attention_call import AttentionCall
+from anisoscope.capture.attention.call import AttentionCall
 
 KEYS = np.array([11, 22], dtype=np.uint64)
 

@@ -26,8 +26,8 @@ def main() -> None:
 
     import torch
 
-    from anisoscope.capture.attention import AttentionCapture
-    from anisoscope.studies.attention_pass import AttentionSums
+    from anisoscope.capture.attention.capture import AttentionCapture
+    from anisoscope.studies.attention.sums import AttentionSums
 
     model = make_model(chosen)
     _, batch = next(RandomBatches(chosen, 1, model.config.vocab_size).iterate())

@@ -46,7 +46,7 @@ class RandomBatches:
     def iterate(self, start_at: int = 0) -> Iterator[tuple[int, Any]]:
         import torch
 
-        from anisoscope.models.batches import Batch
+        from anisoscope.models.batches.plan import Batch
 
         for number in range(self.batches):
             generator = torch.Generator().manual_seed(number)

@@ -35,7 +35,7 @@ def main() -> None:
 
     import torch
 
-    from anisoscope.training.monitor import AnisotropyMonitor
+    from anisoscope.watch.monitor import AnisotropyMonitor
 
     torch.set_num_threads(chosen.threads)
     probe = torch.randint(3, chosen.vocabulary, (chosen.batch, chosen.length))

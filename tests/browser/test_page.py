@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import report_runs
-from anisoscope.report.page import write_page
+from anisoscope.report.page.write import write_page
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = Path("/usr/bin/chromium")

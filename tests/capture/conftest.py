@@ -14,7 +14,7 @@ from PIL import Image
 import zoo
 from anisoscope.capture.hidden import HiddenCapture
 from anisoscope.inputs.sources import Clip, Document, MemorySource, Picture
-from anisoscope.models.batches import Batches, make_batches
+from anisoscope.models.batches.plan import Batches, make_batches
 from anisoscope.models.open import OpenModel, open_model
 
 torch.set_num_threads(1)  # the models are tiny: more threads only wait for each other

@@ -13,7 +13,7 @@ from anisoscope.capture.hidden import HiddenCapture
 from anisoscope.capture.masks import RowIndex
 from anisoscope.capture.sites import find_sites
 from anisoscope.errors import ModelError
-from anisoscope.models.batches import Batch
+from anisoscope.models.batches.plan import Batch
 
 
 def rows_of(module: Any, batch: Batch, **options: Any) -> dict[str, RowIndex]:

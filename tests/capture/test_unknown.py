@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from anisoscope.capture.hidden import HiddenCapture
 from anisoscope.capture.sites import find_sites
 from anisoscope.errors import ModelError
-from anisoscope.models.batches import Batch
+from anisoscope.models.batches.plan import Batch
 
 
 def text_batch(*lengths: int) -> Batch:

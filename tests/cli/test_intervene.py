@@ -12,7 +12,7 @@ import torch
 import transformers
 
 import zoo
-from anisoscope.models.stand_in_processors import PASSAGE
+from anisoscope.models.stand_ins.processors import PASSAGE
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import torch
 import zoo
 from anisoscope.cli.main import main
 from anisoscope.runs.store import open_run
-from anisoscope.studies.layers import MeasureSettings, measure_models
+from anisoscope.studies.measure.study import MeasureSettings, measure_models
 
 torch.set_num_threads(1)
 

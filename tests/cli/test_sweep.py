@@ -13,7 +13,7 @@ import zoo
 from anisoscope.cli.attention import attention
 from anisoscope.cli.sweep import sweep
 from anisoscope.errors import AnisoscopeError
-from anisoscope.models import stand_in_processors
+from anisoscope.models.stand_ins import processors as stand_in_processors
 
 FAST = ["--documents", "lines", "--sample", "8"]
 

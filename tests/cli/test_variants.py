@@ -8,7 +8,7 @@ from anisoscope.cli import variants as command
 from anisoscope.errors import UsageError
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.table import Row
-from anisoscope.studies.variants_rows import averages, differences
+from anisoscope.studies.variants.rows import averages, differences
 
 
 def test_means_and_changes_are_printed(capsys, monkeypatch) -> None:

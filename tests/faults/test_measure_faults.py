@@ -26,7 +26,7 @@ from anisoscope.errors import AnisoscopeError, InputError, ModelError, StoreErro
 from anisoscope.runs import engine
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.store import open_run
-from anisoscope.studies.layers import Machine, MeasureSettings, measure_models
+from anisoscope.studies.measure.study import Machine, MeasureSettings, measure_models
 
 torch.set_num_threads(1)
 
@@ -40,7 +40,7 @@ import torch
 torch.set_num_threads(1)
 from anisoscope.capture import hidden
 from anisoscope.runs import engine
-from anisoscope.studies import layers
+from anisoscope.studies.measure import study as layers
 
 point, sys.argv[1:] = sys.argv[1], sys.argv[2:]
 engine.SAVE_EVERY, engine._SAVING_SHARE = -1.0, float("inf")

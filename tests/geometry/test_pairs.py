@@ -8,7 +8,7 @@ from scipy.spatial.distance import pdist
 from scipy.stats import kstest
 
 from anisoscope.errors import InputError, UsageError
-from anisoscope.geometry.null import cosine_cdf
+from anisoscope.geometry.nulls.isotropic import cosine_cdf
 from anisoscope.geometry.pairs import (
     mean_cosine_centred,
     mean_cosine_without_top,

@@ -7,7 +7,7 @@ import pytest
 from scipy.spatial.distance import pdist
 
 from anisoscope.errors import InputError
-from anisoscope.geometry.null import cosine_density
+from anisoscope.geometry.nulls.isotropic import cosine_density
 from anisoscope.geometry.uniformity import uniformity, uniformity_null, uniformity_null_sd
 
 

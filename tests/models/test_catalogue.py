@@ -51,7 +51,7 @@ def test_entries_are_complete_and_their_names_unique() -> None:
 def test_families_are_those_of_the_library_or_of_this_package() -> None:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    from anisoscope.models.extra import register
+    from anisoscope.models.extra.register import register
 
     register()
     unknown = {entry.id for entry in catalogue() if entry.family not in CONFIG_MAPPING}
@@ -76,7 +76,7 @@ def test_depth_and_width_agree_with_configs_whose_defaults_are_the_published_siz
 ) -> None:
     from transformers import CONFIG_MAPPING
 
-    from anisoscope.models.extra import register
+    from anisoscope.models.extra.register import register
 
     register()
     config = CONFIG_MAPPING[family]()
@@ -98,7 +98,7 @@ def test_depth_and_width_agree_with_configs_whose_defaults_are_the_published_siz
 def test_stages_agree_with_configs_whose_defaults_are_the_published_size(family: str, depths: str, widths: str) -> None:
     from transformers import CONFIG_MAPPING
 
-    from anisoscope.models.extra import register
+    from anisoscope.models.extra.register import register
 
     register()
     config = CONFIG_MAPPING[family]()

@@ -12,14 +12,14 @@ from transformers import BertConfig
 
 import zoo
 from anisoscope.errors import StoreError
-from anisoscope.geometry.null import cosine_cdf, cosine_quantile
+from anisoscope.geometry.nulls.isotropic import cosine_cdf, cosine_quantile
 from anisoscope.models.open import open_model
 from anisoscope.report.figures import block, final_norm, null, vocabulary
 from anisoscope.report.figures.style import save
 from anisoscope.runs.store import Run, write_run
 from anisoscope.runs.table import Row
-from anisoscope.studies.block import BlockSettings, block_study
-from anisoscope.studies.final_norm import FinalNormSettings, final_norm_study
+from anisoscope.studies.block.experiment import BlockSettings, block_study
+from anisoscope.studies.final_norm.study import FinalNormSettings, final_norm_study
 from anisoscope.studies.vocabulary import vocabulary_study
 
 mpl.use("agg")

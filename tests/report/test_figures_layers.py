@@ -12,7 +12,7 @@ from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
-from anisoscope.geometry.null import cosine_quantile
+from anisoscope.geometry.nulls.isotropic import cosine_quantile
 from anisoscope.report.figures.layers import figure_drift_tests, figure_layers, figures_of_layers
 from anisoscope.report.figures.style import PALETTE, save
 from anisoscope.runs.store import Run, write_run

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
+from anisoscope.models.embedded_series import find_series
 from anisoscope.training.pretrain import pretrain
 from anisoscope.training.recipe import Recipe, make_recipe
-from anisoscope.training.series import find_series
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "embed_series.py"
 

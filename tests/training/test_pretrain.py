@@ -13,9 +13,10 @@ import torch
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from anisoscope.errors import InputError, ModelError, StoreError
+from anisoscope.models.embedded_series import find_series
 from anisoscope.training.pretrain import agree, last_state, pretrain
 from anisoscope.training.recipe import Recipe, make_recipe
-from anisoscope.training.series import find_series, read_log
+from anisoscope.training.series import read_log
 
 SMALL = {"layers": 1, "hidden": 32, "heads": 2, "length": 32, "batch": 8, "warmup": 10, "validation_batches": 4}
 

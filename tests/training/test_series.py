@@ -10,9 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from anisoscope.models.embedded_series import EMBEDDED, embedded_series, find_series
 from anisoscope.models.open import open_model
 from anisoscope.training.recipe import Recipe
-from anisoscope.training.series import EMBEDDED, embedded_series, find_series, publish_half, read_log
+from anisoscope.training.series import publish_half, read_log
 
 
 def test_two_seeds_of_twelve_checkpoints_in_sixteen_megabytes() -> None:
@@ -51,9 +52,10 @@ def test_the_log_tells_a_training_that_learned() -> None:
 
 
 def test_finding_the_series_needs_no_torch() -> None:
-    code = "from anisoscope.training.series import embedded_series; embedded_series(); import sys; print(*sys.modules)"
+    code = "from anisoscope.models.embedded_series import embedded_series; embedded_series(); "
+    code += "import sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "anisoscope.training.series" in done.stdout.split()
+    assert "anisoscope.models.embedded_series" in done.stdout.split()
     assert not {"torch", "transformers", "numpy"} & set(done.stdout.split())
 
 

@@ -30,7 +30,7 @@ from anisoscope.capture.unknown import check_sites, library_states
 from anisoscope.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
-    from anisoscope.models.batches import Batch
+    from anisoscope.models.batches.plan import Batch
 
 Sink = Callable[[str, Tensor, RowIndex], None]
 Maps = Literal["positions", "flatten"]

@@ -25,7 +25,7 @@ from anisoscope.errors import ModelError
 
 if TYPE_CHECKING:
     from anisoscope.capture.sites import Site
-    from anisoscope.models.batches import Batch
+    from anisoscope.models.batches.plan import Batch
 
 Specials = Literal["keep", "drop"]
 WhisperWindow = Literal["speech", "all"]

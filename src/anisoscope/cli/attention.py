@@ -60,8 +60,8 @@ def attention(
       anisoscope attention EleutherAI/pythia-70m --revision step1000 --before-rotary
       anisoscope attention ./checkpoint-500 --json
     """
-    from anisoscope.studies.attention_run import AttentionSettings, attention_study
-    from anisoscope.studies.layers import Machine
+    from anisoscope.studies.attention.study import AttentionSettings, attention_study
+    from anisoscope.studies.measure.study import Machine
 
     settings = AttentionSettings(
         model=model, revision=revision, tower=tower, modality=modality, data=data or [], documents=documents,

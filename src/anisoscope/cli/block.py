@@ -70,7 +70,7 @@ def block(
       anisoscope block --arch gpt2 --depth 12 --seeds 3
       anisoscope block --against runs/bert-base
     """
-    from anisoscope.studies.block_run import BlockPlan, run_blocks
+    from anisoscope.studies.block.study import BlockPlan, run_blocks
 
     given = {"arch": _listed(arch), "input": _listed("table,embeddings" if input == "both" else input)}
     given |= {"without": _listed(without), "seeds": seeds, "sequences": 16 if paper else sequences, "length": length}

@@ -22,7 +22,7 @@ def demo(
       anisoscope demo --out /tmp/demo
     """
     from anisoscope.report.figures import block, calibrate, dynamics, layers, null
-    from anisoscope.report.page import write_page
+    from anisoscope.report.page.write import write_page
     from anisoscope.studies.demo import demo as run_demo
 
     draw = {

@@ -56,8 +56,8 @@ def final_norm(
       anisoscope final-norm gpt2 --data texts/ --limit 200
       anisoscope final-norm series/seed-0/step-* --length 128
     """
-    from anisoscope.studies.final_norm import FinalNormSettings, measure_final_norms
-    from anisoscope.studies.layers import Machine
+    from anisoscope.studies.final_norm.study import FinalNormSettings, measure_final_norms
+    from anisoscope.studies.measure.study import Machine
 
     settings = FinalNormSettings(
         models=models, data=data or [], documents=documents, length=length, limit=limit, sample=sample, seed=seed

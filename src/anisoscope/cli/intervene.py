@@ -56,8 +56,8 @@ def intervene(
       anisoscope intervene bert-base-uncased --what mean_query --what mean_key --layers 'block.[0-3]'
       anisoscope intervene EleutherAI/pythia-70m --before-rotary --what mean_query
     """
-    from anisoscope.studies.interventions_run import InterveneSettings, intervene_model
-    from anisoscope.studies.layers import Machine
+    from anisoscope.studies.intervene.study import InterveneSettings, intervene_model
+    from anisoscope.studies.measure.study import Machine
 
     chosen = {} if not what else {"what": what}
     settings = InterveneSettings(

@@ -84,7 +84,7 @@ def measure(
       anisoscope measure openai/whisper-base --data recordings/ --whisper-window all
       anisoscope measure microsoft/resnet-50 --data photos/ --maps flatten
     """
-    from anisoscope.studies.layers import Machine, MeasureSettings, measure_models
+    from anisoscope.studies.measure.study import Machine, MeasureSettings, measure_models
 
     settings = MeasureSettings(
         models=models, revision=revision, tower=tower, modality=modality, data=data or [], documents=documents,

@@ -12,7 +12,7 @@ from anisoscope.cli.output import ExistingOption, Json, existing_policy, print_j
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anisoscope.studies.paper import Result
+    from anisoscope.studies.paper.study import Result
 
 
 def paper(
@@ -47,10 +47,10 @@ def paper(
       anisoscope paper 1 13 --scale hub --models-dir /mirror --out paper-hub
     """
     from anisoscope.errors import UsageError
-    from anisoscope.report.paper import write_paper_page
+    from anisoscope.report.page.paper import write_paper_page
     from anisoscope.runs.progress import track
-    from anisoscope.studies.layers import Machine
-    from anisoscope.studies.paper import Scale, choose, describe, perform
+    from anisoscope.studies.measure.study import Machine
+    from anisoscope.studies.paper.study import Scale, choose, describe, perform
 
     if scale not in ("demo", "hub"):
         raise UsageError("unknown scale", got=scale, expected="demo or hub")
@@ -78,7 +78,7 @@ def _show(results: Sequence[Result]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from anisoscope.studies.paper import status
+    from anisoscope.studies.paper.study import status
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("figure", "what", "status", "statements that hold"):

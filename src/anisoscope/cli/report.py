@@ -22,7 +22,7 @@ def report(
       anisoscope report runs/* -o all.html --title "Five models on WikiText"
     """
     from anisoscope.cli.output import print_json
-    from anisoscope.report.page import write_page
+    from anisoscope.report.page.write import write_page
     from anisoscope.runs.store import open_run
 
     path = write_page([open_run(folder) for folder in runs], out, title=title)

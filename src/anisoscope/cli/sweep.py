@@ -61,8 +61,8 @@ def sweep(
       anisoscope sweep 'runs/*/checkpoint-*'
     """
     from anisoscope.models.checkpoints import parse_seeds
-    from anisoscope.studies.layers import Machine
-    from anisoscope.studies.sweep import SweepSettings, sweep_series
+    from anisoscope.studies.measure.study import Machine
+    from anisoscope.studies.sweep.study import SweepSettings, sweep_series
 
     settings = SweepSettings(
         series=series, steps=steps, seeds=None if seeds is None else list(parse_seeds(seeds)),

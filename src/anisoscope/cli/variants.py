@@ -44,7 +44,7 @@ def variants(
       anisoscope variants --data enwik8 --arms softmax,gated,query_centred --recipe layers=2 --recipe hidden=64
       anisoscope variants --data enwik8 --compare objectives --out objectives
     """
-    from anisoscope.studies.variants import VariantsSettings, run_variants
+    from anisoscope.studies.variants.study import VariantsSettings, run_variants
     from anisoscope.training.recipe import parse_seeds
 
     given: dict[str, Any] = {"data": data, "compare": compare, "steps": steps, "seeds": list(parse_seeds(seeds))}
@@ -93,7 +93,7 @@ def _show(measurement: Measurement) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from anisoscope.studies.variants_rows import COLUMNS, DIFFERENCE, summary
+    from anisoscope.studies.variants.rows import COLUMNS, DIFFERENCE, summary
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption="below each mean: minus the control, 95 % over seeds")
     table.add_column("arm", no_wrap=True)

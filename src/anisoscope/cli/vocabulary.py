@@ -54,7 +54,7 @@ def vocabulary(
       anisoscope vocabulary series/seed-0/step-* --data book.txt
       anisoscope vocabulary EleutherAI/pythia-70m@step0 EleutherAI/pythia-70m@step143000
     """
-    from anisoscope.studies.layers import Machine
+    from anisoscope.studies.measure.study import Machine
     from anisoscope.studies.vocabulary import VocabularySettings, measure_vocabularies
 
     settings = VocabularySettings(models=models, data=data or [], head=head, points=points, seed=seed)

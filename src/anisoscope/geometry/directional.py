@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from anisoscope.errors import InputError
-from anisoscope.geometry.null import pair_sum_law
+from anisoscope.geometry.nulls.isotropic import pair_sum_law
 from anisoscope.geometry.rows import unit_rows
 
 

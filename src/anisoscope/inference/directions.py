@@ -6,7 +6,8 @@ All are exact over all pairs; intervals are delete-a-group jackknives over seque
 from __future__ import annotations
 
 from anisoscope.accumulate.sums import Sums
-from anisoscope.geometry import cosine, directional, drift, null
+from anisoscope.geometry import cosine, directional, drift
+from anisoscope.geometry.nulls import isotropic as null
 from anisoscope.inference.estimates import Estimate
 from anisoscope.inference.jackknife import jackknife_of
 

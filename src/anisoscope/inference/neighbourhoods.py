@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anisoscope.accumulate.reservoir import Sample
-from anisoscope.geometry import directional, neighbours, null, pairs
+from anisoscope.geometry import directional, neighbours, pairs
+from anisoscope.geometry.nulls import isotropic as null
 from anisoscope.geometry.rows import unit_rows
 from anisoscope.inference.bootstrap import bootstrap, sequence_weights
 from anisoscope.inference.estimates import Estimate

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from anisoscope.accumulate.keys import GROUPS, group_of
 from anisoscope.accumulate.reservoir import Sample
 from anisoscope.accumulate.sums import Sums
-from anisoscope.geometry import null, outliers, spectrum
+from anisoscope.geometry import outliers, spectrum
+from anisoscope.geometry.nulls import isotropic as null
 from anisoscope.inference.estimates import Estimate
 from anisoscope.inference.jackknife import jackknife
 

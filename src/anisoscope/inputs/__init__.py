@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from anisoscope.inputs.sources import Clip, Document, Picture, Source, open_places, open_source
     from anisoscope.inputs.speech import resample
-    from anisoscope.inputs.vectors import VectorBlock, VectorSource, open_vectors
+    from anisoscope.inputs.vectors.source import VectorBlock, VectorSource, open_vectors
 
 __all__ = [
     "Clip",
@@ -25,7 +25,7 @@ __all__ = [
 
 _HOME = {"resample": "speech"}
 _HOME |= dict.fromkeys(["Clip", "Document", "Picture", "Source", "open_places", "open_source"], "sources")
-_HOME |= dict.fromkeys(["VectorBlock", "VectorSource", "open_vectors"], "vectors")
+_HOME |= dict.fromkeys(["VectorBlock", "VectorSource", "open_vectors"], "vectors.source")
 
 
 def __getattr__(name: str) -> Any:

@@ -22,10 +22,17 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from anisoscope.errors import InputError, UsageError
-from anisoscope.inputs.columns import arrow_errors, choose, csv_batches, csv_records, open_parquet, parquet_batches
 from anisoscope.inputs.documents import PEEK, check_rule, choose_rule, split, split_rows
 from anisoscope.inputs.files import FoundFile, find_files, name_of
 from anisoscope.inputs.sources import Document, FileSource, MemorySource, Modality, Source, Unreadable, open_places
+from anisoscope.inputs.vectors.columns import (
+    arrow_errors,
+    choose,
+    csv_batches,
+    csv_records,
+    open_parquet,
+    parquet_batches,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 # A field of a config, and what completes a model whose config has it. By name: those parts stand above this one.
-COMPLETED_BY = {"anisoscope_attention": ("anisoscope.training.attention_variants", "restore")}
+COMPLETED_BY = {"anisoscope_attention": ("anisoscope.models.attention_kinds", "restore")}
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
@@ -149,7 +149,7 @@ def _folder(place: Place, trust_remote_code: bool) -> tuple[Path, dict[str, Any]
 
 def _register_extra() -> None:
     """CharacterBERT, MANTa and VAN join the Auto classes."""
-    from anisoscope.models.extra import register
+    from anisoscope.models.extra.register import register
 
     register()
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from anisoscope.capture.hidden import HiddenCapture
     from anisoscope.capture.masks import RowIndex
-    from anisoscope.models.batches import Batch, Batches
+    from anisoscope.models.batches.plan import Batch, Batches
 
 SAVE_EVERY = 10.0  # seconds of work between two savings, and at least
 _SAVING_SHARE = 0.05  # so little of the time may go into saving

@@ -21,7 +21,8 @@ from pydantic import Field
 
 from anisoscope.accumulate.keys import GROUPS, group_of
 from anisoscope.errors import InputError, UsageError
-from anisoscope.geometry import corrections, null
+from anisoscope.geometry import corrections
+from anisoscope.geometry.nulls import isotropic as null
 from anisoscope.geometry.rows import unit_rows
 from anisoscope.inference.jackknife import jackknife
 from anisoscope.runs.measurement import Measurement
@@ -32,7 +33,7 @@ from anisoscope.studies.vectors import VectorsSettings, sum_vectors
 
 if TYPE_CHECKING:
     from anisoscope.accumulate.moments import Moments
-    from anisoscope.inputs.vectors import VectorSource
+    from anisoscope.inputs.vectors.source import VectorSource
 
 Array = NDArray[np.float64]
 HELD_OUT = 1024
@@ -67,7 +68,7 @@ def calibrate_files(
 ) -> Measurement:
     """Calibrate the vectors of files and keep the run."""
     from anisoscope.inputs.files import digest
-    from anisoscope.inputs.vectors import open_vectors
+    from anisoscope.inputs.vectors.source import open_vectors
 
     if not all(0 < rate < 1 for rate in settings.rates):
         raise UsageError("false-positive rates lie between 0 and 1", got=settings.rates)

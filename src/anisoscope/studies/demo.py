@@ -91,14 +91,14 @@ def _calibration(out: Path) -> Part:
 
 
 def _has_series() -> bool:
-    from anisoscope.training.series import EMBEDDED
+    from anisoscope.models.embedded_series import EMBEDDED
 
     return any(EMBEDDED.glob("seed-*/checkpoint-*/config.json"))
 
 
 def _layers(out: Path) -> Part:
-    from anisoscope.studies.layers import MeasureSettings, measure_models
-    from anisoscope.training.series import embedded_series
+    from anisoscope.models.embedded_series import embedded_series
+    from anisoscope.studies.measure.study import MeasureSettings, measure_models
 
     last = max((step, folder) for seed, step, folder in embedded_series() if seed == 0)
     settings = MeasureSettings(models=[str(last[1])], limit=8, length=128)
@@ -113,14 +113,14 @@ def _layers(out: Path) -> Part:
 
 
 def _sweep(out: Path) -> Part:
-    from anisoscope.studies.sweep import SweepSettings, sweep_series
+    from anisoscope.studies.sweep.study import SweepSettings, sweep_series
 
     found = sweep_series(SweepSettings(series="embedded", seeds=[0], limit=5, length=128), out=out / "sweep")
     return Part("sweep", found, f"along its training: {found.verdict}")
 
 
 def _block(out: Path) -> Part:
-    from anisoscope.studies.block_run import BlockPlan, run_blocks
+    from anisoscope.studies.block.study import BlockPlan, run_blocks
 
     found = run_blocks(BlockPlan(norms=[0, 5, 10, 20, 30, 45, 60], seeds=3, sequences=1, length=128), out=out / "block")
     return Part("block", found, f"untrained BERT layer under a drift: {found.verdict}")

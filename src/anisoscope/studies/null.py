@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from anisoscope.errors import UsageError
-from anisoscope.geometry import null
+from anisoscope.geometry.nulls import isotropic as null
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.plan import Settings, default_folder, reuse_or_begin
 from anisoscope.runs.store import Existing

@@ -15,14 +15,14 @@ STUDIES = {
     "vectors": ("vectors", "VectorsSettings", "measure_files"),
     "calibrate": ("calibrate", "CalibrateSettings", "calibrate_files"),
     "null": ("null", "NullSettings", "null_study"),
-    "measure": ("layers", "MeasureSettings", "measure_models"),
-    "attention": ("attention_run", "AttentionSettings", "attention_study"),
-    "sweep": ("sweep", "SweepSettings", "sweep_series"),
+    "measure": ("measure.study", "MeasureSettings", "measure_models"),
+    "attention": ("attention.study", "AttentionSettings", "attention_study"),
+    "sweep": ("sweep.study", "SweepSettings", "sweep_series"),
     "vocabulary": ("vocabulary", "VocabularySettings", "measure_vocabularies"),
-    "final-norm": ("final_norm", "FinalNormSettings", "measure_final_norms"),
-    "intervene": ("interventions_run", "InterveneSettings", "intervene_model"),
-    "variants": ("variants", "VariantsSettings", "run_variants"),
-    "block": ("block_run", "BlockPlan", "run_blocks"),
+    "final-norm": ("final_norm.study", "FinalNormSettings", "measure_final_norms"),
+    "intervene": ("intervene.study", "InterveneSettings", "intervene_model"),
+    "variants": ("variants.study", "VariantsSettings", "run_variants"),
+    "block": ("block.study", "BlockPlan", "run_blocks"),
 }
 
 

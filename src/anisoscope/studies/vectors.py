@@ -39,7 +39,7 @@ class VectorsSettings(Settings):
 
 def measure_files(settings: VectorsSettings, *, out: Path | None = None, existing: Existing = "resume") -> Measurement:
     """Measure the vectors of files and keep the run; a finished run of the same settings is used again."""
-    from anisoscope.inputs.vectors import open_vectors
+    from anisoscope.inputs.vectors.source import open_vectors
 
     source = open_vectors(settings.files, column=settings.column, group=settings.group)
     fingerprint = source.fingerprint()

@@ -42,7 +42,7 @@ from anisoscope.runs.progress import track
 from anisoscope.runs.store import Existing
 from anisoscope.runs.table import Row, to_table
 from anisoscope.studies.checkpoints import open_checkpoints
-from anisoscope.studies.layers import Machine
+from anisoscope.studies.measure.study import Machine
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -49,7 +49,7 @@ def pretrain(recipe: Recipe, out: str | Path, *, announce: Announce = lambda lin
 
     Returns (seed, step, folder) of all published checkpoints.
     """
-    from anisoscope.training.series import find_series
+    from anisoscope.models.embedded_series import find_series
 
     _require_accelerate()
     out = Path(out)
@@ -96,7 +96,7 @@ def open_data(recipe: Recipe, out: Path) -> TrainingData:
 
 def make_model(recipe: Recipe, data: TrainingData, seed: int) -> PreTrainedModel:
     """The untrained model of a seed; the variant's own weights come last, so all variants share the rest."""
-    from anisoscope.training import attention_variants
+    from anisoscope.models import attention_kinds as attention_variants
     from anisoscope.training.architectures import build
 
     return attention_variants.apply(build(recipe, seed=seed, **data.sizes), recipe.attention)

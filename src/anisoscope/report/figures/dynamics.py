@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from anisoscope.errors import StoreError
-from anisoscope.geometry.null import cosine_quantile
+from anisoscope.geometry.nulls.isotropic import cosine_quantile
 from anisoscope.report.figures.curves import Line, label_lines, lines_of, ramp, short, step_axis
 from anisoscope.report.figures.style import (
     COLUMN,

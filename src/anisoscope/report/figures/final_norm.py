@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anisoscope.errors import StoreError
-from anisoscope.geometry.null import cosine_quantile
+from anisoscope.geometry.nulls.isotropic import cosine_quantile
 from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anisoscope.geometry.null import cosine_quantile
+from anisoscope.geometry.nulls.isotropic import cosine_quantile
 from anisoscope.report.figures.style import COLUMN, NULL, WIDE, colour, label_ends, marker, stand_in, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anisoscope.geometry.null import cosine_cdf, cosine_density, cosine_quantile
+from anisoscope.geometry.nulls.isotropic import cosine_cdf, cosine_density, cosine_quantile
 from anisoscope.report.figures.style import COLUMN, INK, NULL, colour, marker, style
 from anisoscope.runs.store import Run
 

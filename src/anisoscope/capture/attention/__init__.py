@@ -1,0 +1,1 @@
+"""Queries, keys and attention rows, seen where the model computes them."""

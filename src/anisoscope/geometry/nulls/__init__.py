@@ -1,0 +1,1 @@
+"""What isotropy would give."""

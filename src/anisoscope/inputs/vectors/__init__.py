@@ -1,0 +1,1 @@
+"""Vectors in files: every format as blocks of rows."""

@@ -1,0 +1,1 @@
+"""From documents, clips and pictures to batches."""

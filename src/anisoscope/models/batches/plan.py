@@ -1,0 +1,237 @@
+"""Turn a source of documents, clips or pictures into batches, by a plan that does not depend on the machine.
+
+Items are read in order and cut into **windows** (`batches_text`, `batches_speech`; a picture is one window). The plan
+is the order in which windows run: read order, but sorted by length within each look-ahead of a fixed number of windows,
+falling and rising in turn, so that neighbours are of similar length, little is padded, and memory stays constant. A
+batch is a run of consecutive windows of the plan that share a form (some models cannot be padded) and fit
+`batch_tokens` padded positions.
+
+Since only the cutting depends on `batch_tokens`, the *index* of a batch is the place of its first window in the plan:
+whoever has done the first n windows goes on with `start_at=n`, also with another batch size.
+
+A position costs one token of text, 20 ms of speech, or 16×16 pixels. Nothing is dropped in silence: `report` counts
+what was read, empty, too short or cut.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import Tensor
+
+from anisoscope.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anisoscope.inputs.sources import Source
+    from anisoscope.models.open import OpenModel
+
+BATCH_TOKENS = 8192  # 16 windows of 512 tokens
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """The inputs of one forward pass, and what its positions are.
+
+    - `keys`, `starts`: for each row its sequence, and where in it the window starts. `starts[row]` plus a position of
+      the row never repeats within a sequence.
+    - `valid`, `special` (B, T): which positions of the main input are real, which are special tokens. T counts tokens
+      of text, samples or mel frames of speech; a picture has one.
+    - `decoder_valid`, `decoder_special`: the same of the decoder's input, where there is one.
+    """
+
+    inputs: dict[str, Tensor]
+    keys: list[str]
+    starts: list[int]
+    valid: Tensor
+    special: Tensor
+    decoder_valid: Tensor | None = None
+    decoder_special: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """What becomes one row of a batch: `length` decides the order, `size` positions the cost, `form` who may share."""
+
+    key: str
+    start: int
+    data: Any
+    length: int
+    size: int
+    form: Hashable = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of a source. `documents` are items of any modality, `tokens` positions that windows cost.
+
+    - `empty`: documents without a single token; `too_short`: windows shorter than the model can read;
+    - `truncated`: transcripts cut to the length of the decoder.
+    """
+
+    documents: int = 0
+    windows: int = 0
+    tokens: int = 0
+    empty: int = 0
+    too_short: int = 0
+    truncated: int = 0
+
+
+class Feed(Protocol):
+    """What a modality has to know: how items become windows, and windows a batch."""
+
+    look_ahead: int
+    protocol: dict[str, str]
+
+    def windows(self, tally: Counter[str]) -> Iterator[Window]:
+        """The windows in order of reading; counts the fields of `Report` but `windows` and `tokens`."""
+        ...
+
+    def collate(self, windows: list[Window]) -> Batch: ...
+
+    def expected(self) -> int | None:
+        """The number of windows, if that is known without reading anything."""
+        ...
+
+
+class Batches:
+    """The batches of a source in a fixed order; iterating gives (index, batch), and can be done again.
+
+    - `total`: the number of windows, for a progress bar (a batch does `len(batch)` of them, from its index on). Known
+      at once for pictures; otherwise the first question reads (and tokenises) the source once, unless a pass was made
+      before.
+    - `report`: what became of the source; read like `total`.
+    - `protocol`: how items were cut and fed, in words.
+    """
+
+    def __init__(self, feed: Feed, *, batch_tokens: int) -> None:
+        self._feed, self.batch_tokens = feed, batch_tokens
+        self._report: Report | None = None
+
+    @property
+    def protocol(self) -> dict[str, str]:
+        return dict(self._feed.protocol)
+
+    @property
+    def report(self) -> Report:
+        if self._report is None:
+            for _ in self._windows():
+                pass
+        assert self._report is not None
+        return self._report
+
+    @property
+    def total(self) -> int:
+        expected = self._feed.expected() if self._report is None else None
+        return self.report.windows if expected is None else expected
+
+    def __iter__(self) -> Iterator[tuple[int, Batch]]:
+        return self.iterate()
+
+    def iterate(self, start_at: int = 0) -> Iterator[tuple[int, Batch]]:
+        """The batches from the `start_at`-th window of the plan on."""
+        index = start_at
+        plan = _sorted_within(self._windows(), self._feed.look_ahead)
+        for windows in _cut(islice(plan, start_at, None), self.batch_tokens):
+            yield index, self._feed.collate(windows)
+            index += len(windows)
+
+    def _windows(self) -> Iterator[Window]:
+        """All windows in order of reading, counted; the report stands when the last is out."""
+        tally: Counter[str] = Counter()
+        for window in self._feed.windows(tally):
+            tally["windows"] += 1
+            tally["tokens"] += window.size
+            yield window
+        if not tally["windows"]:
+            raise InputError("there is nothing to measure", got=", ".join(f"{n} {name}" for name, n in tally.items()))
+        self._report = Report(**tally)
+
+
+def make_batches(
+    model: OpenModel,
+    source: Source[Any],
+    *,
+    length: float | None = None,
+    batch_tokens: int | None = None,
+    limit: int | None = None,
+    transcripts: Mapping[str, str] | None = None,
+) -> Batches:
+    """Batches of a source for a model of the same modality.
+
+    - `length`: of a window, in tokens, its special tokens included (default 512 or the model's limit), or in seconds
+      (default 30 or the model's window). Pictures have none.
+    - `batch_tokens`: at most so many padded positions in a batch (default 8192), but at least one window.
+    - `limit`: at most so many documents, clips or pictures.
+    - `transcripts`: for encoder-decoders of speech, the text of clips by key; else the decoder reads its start tokens.
+    """
+    if source.modality != model.modality:
+        raise UsageError(
+            "the model reads another modality than the data is of", where=model.name, got=source.modality,
+            expected=model.modality,
+        )  # fmt: skip
+    for name, value in (("length", length), ("batch_tokens", batch_tokens), ("limit", limit)):
+        if value is not None and value <= 0:
+            raise UsageError(f"`{name}` must be positive", got=value)
+    feed = _feed(model, source, length, limit, transcripts)
+    return Batches(feed, batch_tokens=BATCH_TOKENS if batch_tokens is None else batch_tokens)
+
+
+def _feed(
+    model: OpenModel,
+    source: Source[Any],
+    length: float | None,
+    limit: int | None,
+    transcripts: Mapping[str, str] | None,
+) -> Feed:
+    if transcripts is not None and model.modality != "speech":
+        raise UsageError("transcripts belong to speech", got=f"a model of {model.modality}")
+    if model.modality == "text":
+        from anisoscope.models.batches.text import TextFeed
+
+        return TextFeed(model, source, length=length, limit=limit)
+    if model.modality == "speech":
+        from anisoscope.models.batches.speech import SpeechFeed
+
+        return SpeechFeed(model, source, seconds=length, limit=limit, transcripts=transcripts or {})
+    if length is not None:
+        raise UsageError("pictures are not cut into windows", got=f"length {length}", do="leave the length out")
+    from anisoscope.models.batches.images import ImageFeed
+
+    return ImageFeed(model, source, limit=limit)
+
+
+def main_input(module: Any) -> str:
+    """The name of the argument that a model reads its input from: what it says, or the first of its `forward`."""
+    return getattr(module, "main_input_name", None) or next(iter(inspect.signature(module.forward).parameters))
+
+
+def _sorted_within(windows: Iterator[Window], look_ahead: int) -> Iterator[Window]:
+    """The windows sorted by length within each `look_ahead` of them, first falling, then rising, and so on."""
+    falling = True
+    while some := list(islice(windows, look_ahead)):
+        yield from sorted(some, key=lambda window: window.length, reverse=falling)
+        falling = not falling
+
+
+def _cut(windows: Iterable[Window], budget: int) -> Iterator[list[Window]]:
+    """Runs of windows of one form whose padded size stays within the budget."""
+    group: list[Window] = []
+    widest = 0
+    for window in windows:
+        widest = max(widest, window.size)
+        if group and (window.form != group[0].form or widest * (len(group) + 1) > budget):
+            yield group
+            group, widest = [], window.size
+        group.append(window)
+    if group:
+        yield group

@@ -1,0 +1,159 @@
+"""Documents to windows of tokens.
+
+A document is tokenised whole and cut into consecutive windows of `length` tokens, the special tokens included: each
+window gets its own, as the tokenizer would give them to a short text. So every token of the document is in exactly one
+window, and every window looks to the model like a text of its own. The last window of a document may be short.
+
+Padding is on the right and masked. It would change the real positions of CANINE, whose last molecule reaches into it,
+so that only windows of one length share a batch there; and of MANTa, whose blocks depend on the whole batch, so that
+each window runs alone. The decoder of an encoder-decoder reads the same window shifted right behind its start token.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anisoscope.errors import ModelError, UsageError
+from anisoscope.models.batches.plan import Batch, Window, main_input
+
+if TYPE_CHECKING:
+    from anisoscope.inputs.sources import Document, Source
+    from anisoscope.models.open import OpenModel
+
+DEFAULT_LENGTH = 512
+
+
+class TextFeed:
+    look_ahead = 128
+
+    def __init__(self, model: OpenModel, source: Source[Document], *, length: float | None, limit: int | None) -> None:
+        self.source, self.limit = source, limit
+        self.tokenizer = getattr(model.processor, "tokenizer", model.processor)
+        self.config, self.main_input = getattr(model.module, "config", None), main_input(model.module)
+        self.front, self.back = special_ends(self.tokenizer)
+        self.length = _window_length(length, model, len(self.front) + len(self.back))
+        taken = inspect.signature(model.module.forward).parameters
+        self.decodes, self.masks = "decoder_input_ids" in taken, "attention_mask" in taken
+        self.shares = _shares(model.family, self.masks)
+        self.minimum = getattr(self.config, "downsampling_rate", 1) if model.family == "canine" else 1
+        self.protocol = {
+            "windows": f"documents cut into windows of at most {self.length} tokens, special tokens included",
+            "batches": self.shares,
+        }
+        if self.decodes:
+            self.protocol["decoder"] = "the same window, shifted right behind the start token"
+
+    def expected(self) -> int | None:
+        return None
+
+    def windows(self, tally: Counter[str]) -> Iterator[Window]:
+        ends = len(self.front) + len(self.back)
+        room = self.length - ends
+        for document in islice(self.source, self.limit):
+            tally["documents"] += 1
+            tokens = self.tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
+            tally["empty"] += not tokens
+            for number, start in enumerate(range(0, len(tokens), room)):
+                ids = np.asarray(
+                    [*self.front, *tokens[start : start + room], *self.back]
+                )  # (T,), or (T, 50) characters
+                if len(ids) < self.minimum:
+                    tally["too_short"] += 1
+                    continue
+                place = start + number * ends  # the special tokens of earlier windows have places too
+                yield Window(document.key, place, ids, len(ids), len(ids), self._form(document.key, place, len(ids)))
+
+    def _form(self, key: str, start: int, length: int) -> object:
+        return {_PADDED: None, _EQUAL: length, _ALONE: (key, start)}[self.shares]
+
+    def collate(self, windows: list[Window]) -> Batch:
+        lengths = torch.tensor([window.length for window in windows])
+        places = torch.arange(int(lengths.max()))
+        valid = places < lengths[:, None]  # (B, T)
+        special = valid & ((places < len(self.front)) | (places >= lengths[:, None] - len(self.back)))
+        ids = self._padded(windows, len(places))
+        inputs = {self.main_input: ids} | ({"attention_mask": valid.long()} if self.masks else {})
+        keys, starts = [window.key for window in windows], [window.start for window in windows]
+        if not self.decodes:
+            return Batch(inputs, keys, starts, valid, special)
+        inputs |= {"decoder_input_ids": _shifted(ids, start_token(self.config)), "decoder_attention_mask": valid.long()}
+        return Batch(inputs, keys, starts, valid, special, valid, _shifted(special, True) & valid)
+
+    def _padded(self, windows: list[Window], width: int) -> Tensor:
+        pad = _pad_id(self.tokenizer)
+        ids = torch.full((len(windows), width, *windows[0].data.shape[1:]), pad)  # (B, T) or (B, T, 50)
+        for row, window in zip(ids, windows, strict=True):
+            row[: window.length] = torch.from_numpy(window.data)
+        return ids
+
+
+_PADDED = "windows of similar length share a batch, padded on the right"
+_EQUAL = "only windows of equal length share a batch: padding would change the states"
+_ALONE = "one window at a time: a batch would change the states"
+
+
+def _shares(family: str, masks: bool) -> str:
+    if family == "manta":
+        return _ALONE
+    return _EQUAL if family == "canine" or not masks else _PADDED
+
+
+def special_ends(tokenizer: Any) -> tuple[list[Any], list[Any]]:
+    """The ids that a tokenizer puts before and after every text.
+
+    >>> from transformers import ByT5Tokenizer
+    >>> special_ends(ByT5Tokenizer())
+    ([], [1])
+    """
+    if not callable(tokenizer):
+        raise ModelError("a text model needs its tokenizer", got=type(tokenizer).__name__, do="give it as processor=")
+    encode: Callable[..., Any] = tokenizer
+    bare, full = [], []
+    for text in _PROBES:
+        bare, full = list(encode(text, add_special_tokens=False)["input_ids"]), list(encode(text)["input_ids"])
+        for at in range(len(full) - len(bare) + 1):
+            if bare and full[at : at + len(bare)] == bare:
+                return full[:at], full[at + len(bare) :]
+    raise ModelError("cannot tell the special tokens of this tokenizer", got=f"{full} with them, {bare} without")
+
+
+_PROBES = ("a", "C", "0")  # tokenizers of formulas and numbers drop what they do not know: SMILES has no a
+
+
+def start_token(config: Any) -> int:
+    """What the decoder's input begins with."""
+    names = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
+    return next((value for name in names if (value := getattr(config, name, None)) is not None), 0)
+
+
+def _window_length(length: float | None, model: OpenModel, ends: int) -> int:
+    if length is None:
+        return min(DEFAULT_LENGTH, model.limit or DEFAULT_LENGTH)
+    if length != int(length) or length <= ends:
+        got, expected = f"{length} tokens", f"a whole number above {ends}, the special tokens of a window"
+        raise UsageError("a window is too short for its special tokens", where=model.name, got=got, expected=expected)
+    if model.limit is not None and length > model.limit:
+        raise UsageError(
+            "windows longer than the model reads", where=model.name, got=f"{int(length)} tokens",
+            expected=f"at most {model.limit}",
+        )  # fmt: skip
+    return int(length)
+
+
+def _pad_id(tokenizer: Any) -> int:
+    """The padding id; CharacterBERT pads with 50 zeros. Models without one mask the padding, whatever it is."""
+    pad = getattr(tokenizer, "pad_token_id", None)
+    return pad if isinstance(pad, int) else 0
+
+
+def _shifted(rows: Tensor, start: int | bool) -> Tensor:
+    """The rows moved one place to the right, behind `start`."""
+    return torch.cat([torch.full_like(rows[:, :1], start), rows[:, :-1]], dim=1)

@@ -1,0 +1,182 @@
+"""What the page knows: every measurement of the runs as compact columns, who is who, and how each number was had.
+
+Columns repeat themselves, so text is stored once and long repetitions as (value, count) pairs; numbers keep six
+significant digits (the run folder keeps them all). Fifty runs of 48 layers, a quarter of a million rows, take about
+8 MB this way, and the browser unfolds them in a fraction of a second.
+
+A *subject* is what a line or a card stands for: one model in one run. The colour goes by the model, in order of
+appearance, so that a model looks the same in every chart; a second run of the same model is dashed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from anisoscope.report.figures.style import PALETTE
+from anisoscope.report.metrics import METRICS, Meaning
+from anisoscope.runs.store import Run
+from anisoscope.runs.table import COLUMNS
+
+TEXT = ("revision", "site", "metric", "note", "positions", "protocol")
+NUMBERS = tuple(name for name in COLUMNS if name not in (*TEXT, "run", "model"))
+WITHOUT_LINES = ("null", "calibrate", "compare")  # runs that no line stands for take the last colours
+DASHES = ("solid", "dash", "dot", "dashdot")
+
+
+STUDY_METRICS = {
+    "query_key_cosine": Meaning("attention", "cos(Q̄, K̄)", "cosine of the mean query and the mean key of a head"),
+    "query_key_dot": Meaning("attention", "⟨Q̄, K̄⟩", "dot product of the mean query and the mean key"),
+    "query_drift_ratio": Meaning("attention", "drift ratio of queries", "‖Q̄‖²/E‖q‖²"),
+    "key_drift_ratio": Meaning("attention", "drift ratio of keys", "‖K̄‖²/E‖k‖²"),
+    "query_mean_cosine": Meaning("attention", "average cosine of queries", "over all pairs"),
+    "key_mean_cosine": Meaning("attention", "average cosine of keys", "over all pairs"),
+    "entropy": Meaning("attention", "entropy of rows", "in nats"),
+    "entropy_normalised": Meaning(
+        "attention", "entropy over log m", "1: uniform over the m visible keys, 0: a single key"
+    ),
+    "max_probability": Meaning("attention", "largest probability", "of a row of attention"),
+    "median_probability": Meaning("attention", "median probability", "of a row of attention"),
+    "min_probability": Meaning("attention", "smallest probability", "of a row of attention"),
+    "sink_share": Meaning("attention", "share of the first key", "probability that goes to the first position"),
+    "self_share": Meaning("attention", "share of the own position", "probability that a row gives to itself"),
+    "salience_share": Meaning(
+        "attention", "salience share", "score variance that the drift of the queries makes alone"
+    ),
+    "score_variance": Meaning("attention", "score variance", "of the content scores within a row"),
+    "norm_of_mean": Meaning("block", "norm of the mean", "norm of the mean vector"),
+    "fixed_point": Meaning("block", "fixed point N*", "where inputs and outputs have the same mean norm"),
+    "partition_one_sided": Meaning("vocabulary", "I(W), one-sided", "as the published codes compute it"),
+    "partition_both": Meaning("vocabulary", "I(W), both signs", "min over max of the partition function"),
+}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One model in one run; `look` is the number of its colour, `dash` how its line is drawn."""
+
+    run: int
+    model: str
+    label: str
+    look: int
+    dash: str
+
+    @property
+    def colour(self) -> str:
+        return PALETTE[self.look % len(PALETTE)]
+
+
+def run_labels(runs: Sequence[Run]) -> list[str]:
+    """The folder names; with as many parents as it takes where two are called the same."""
+    parts = [run.folder.absolute().parts for run in runs]
+    kept = [1] * len(runs)
+    while True:
+        labels = ["/".join(path[-k:]) for path, k in zip(parts, kept, strict=True)]
+        doubled = {label for label, count in Counter(labels).items() if count > 1}
+        grown = [k + (label in doubled and k < len(path)) for k, label, path in zip(kept, labels, parts, strict=True)]
+        if grown == kept:
+            return labels
+        kept = grown
+
+
+def find_subjects(runs: Sequence[Run], labels: Sequence[str]) -> list[Subject]:
+    """Every model of every run, in order. A run without models (vectors in a file) stands for itself."""
+    pairs = [(i, model) for i, run in enumerate(runs) for model in dict.fromkeys(row.model for row in run.rows())]
+    names = [model or labels[i] for i, model in pairs]
+    often = Counter(names)
+    drawn = [bool(model) or runs[i].command not in WITHOUT_LINES for i, model in pairs]
+    order = [n for wanted in (True, False) for n, d in zip(names, drawn, strict=True) if d == wanted]
+    looks = {name: look for look, name in enumerate(dict.fromkeys(order))}
+    seen: Counter[str] = Counter()
+    subjects = []
+    for (i, model), name in zip(pairs, names, strict=True):
+        label = f"{name} · {labels[i]}" if often[name] > 1 and model else name
+        turn = looks[name] // len(PALETTE) + seen[name]
+        subjects.append(Subject(i, model, label, looks[name], DASHES[turn % len(DASHES)]))
+        seen[name] += 1
+    return subjects
+
+
+def columns(runs: Sequence[Run], subjects: Sequence[Subject]) -> dict[str, Any]:
+    """The rows of all runs, column by column; `subject` stands for run and model."""
+    number = {(subject.run, subject.model): k for k, subject in enumerate(subjects)}
+    rows = [row for run in runs for row in run.rows()]
+    owners = [number[i, row.model] for i, run in enumerate(runs) for row in run.rows()]
+    found: dict[str, Any] = {"subject": {"pairs": _pairs(owners)}}
+    for name in TEXT:
+        found[name] = _words([getattr(row, name) or "" for row in rows])
+    for name in NUMBERS:
+        values = [_short(getattr(row, name)) for row in rows]
+        pairs = _pairs(values)
+        found[name] = {"pairs": pairs} if len(pairs) < len(values) else {"plain": values}
+    return found
+
+
+def _words(values: Sequence[str]) -> dict[str, Any]:
+    codes = {word: code for code, word in enumerate(dict.fromkeys(values))}
+    coded = [codes[value] for value in values]
+    pairs = _pairs(coded)
+    return {"words": list(codes), **({"pairs": pairs} if len(pairs) < len(coded) else {"plain": coded})}
+
+
+def _pairs(values: Iterable[Any]) -> list[Any]:
+    """Value, count, value, count, …
+
+    >>> _pairs([7, 7, 7, 0])
+    [7, 3, 0, 1]
+    """
+    return [part for value, same in groupby(values) for part in (value, sum(1 for _ in same))]
+
+
+def _short(value: Any) -> Any:
+    """Six significant digits, and no `.0` at the end; what is not finite is missing.
+
+    >>> _short(0.12345678), _short(3.0), _short(float("nan")), _short(None)
+    (0.123457, 3, None, None)
+    """
+    if not isinstance(value, float):
+        return value
+    if not math.isfinite(value):
+        return None
+    rounded = float(f"{value:.6g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
+
+
+def about(run: Run, label: str) -> dict[str, Any]:
+    """Where the numbers of a run come from."""
+    manifest = run.manifest
+    names = ("command", "verdict", "notes", "settings", "protocol", "data", "model", "versions", "seconds", "rows")
+    return {"label": label, **{name: manifest.get(name) for name in names}}
+
+
+def meanings(metrics: Iterable[str]) -> dict[str, dict[str, str]]:
+    """What the metrics that occur are called and mean, in the order in which a person reads them."""
+    present = set(metrics)
+    known: dict[str, dict[str, str]] = {
+        name: vars(meaning) for name, meaning in (METRICS | STUDY_METRICS).items() if name in present
+    }
+    others = sorted(present - set(known) - {"verdict"})
+    return known | {name: {"group": "other", "label": name.replace("_", " "), "meaning": ""} for name in others}
+
+
+def page_data(runs: Sequence[Run]) -> dict[str, Any]:
+    """Everything that the scripts of the page read."""
+    from anisoscope.report.page.arrays import pictures
+
+    labels = run_labels(runs)
+    subjects = find_subjects(runs, labels)
+    return {
+        "runs": [about(run, label) for run, label in zip(runs, labels, strict=True)],
+        "subjects": [
+            {"run": s.run, "label": s.label, "model": s.model, "colour": s.colour, "look": s.look, "dash": s.dash}
+            for s in subjects
+        ],
+        "palette": PALETTE,
+        "metrics": meanings(row.metric for run in runs for row in run.rows()),
+        "columns": columns(runs, subjects),
+        "pictures": pictures(runs),
+    }  # fmt: skip

@@ -1,0 +1,251 @@
+"""One model's attention as tidy rows: how queries and keys drift, how sharp rows are, what their scores vary by.
+
+    sums = measure_attention(model, batches)                # attention_pass: one pass over the data
+    table = attention_rows(sums.heads, sums.rows)
+
+Each head is a site (`block.3.head.5`, with the key head that it reads) and so is each layer (`block.3`, the mean over
+its heads; `decoder.block.0.cross` is cross-attention). Intervals are delete-a-group jackknifes over sequences; that of
+a layer is of the mean over heads, so it knows that heads vary together. Nulls: unrelated isotropic queries and keys
+(cosine 0 with sd 1/√d_head, drift share 1/n), and uniform attention (entropy log m, probability 1/m, m visible keys).
+
+| metric | is |
+|---|---|
+| `query_key_cosine`, `query_key_dot` | cos(Q̄, K̄) and ⟨Q̄, K̄⟩ (Godey et al., figures 13 and 14) |
+| `query_drift_ratio`, `key_drift_ratio` | ‖Q̄‖²/E‖q‖², ‖K̄‖²/E‖k‖² |
+| `query_mean_cosine`, `key_mean_cosine` | over all pairs of queries, of keys |
+| `entropy`, `entropy_normalised` | of a row, in nats (figure 15); over log m |
+| `max_`, `median_`, `min_probability` | of a row (figure 9) |
+| `sequence_max`, `sequence_min` | probabilities over all rows of a sequence (figure 10) |
+| `sink_share`, `self_share` | probability of the first key, of the own position |
+| `sink_alpha`, `sink_epsilon` | Gu et al.: mean probability of the first key over all rows; how often it is > 0.3 |
+| `score_mean`, `score_sd` | of the content scores q·k·scale, each row weighing the same |
+| `score_variance` | of the content scores within a row, which is all that softmax sees |
+| `salience_variance`, `content_variance`, `cross_variance` | its parts: of Q̄·δk, of δq·δk, and twice their covariance |
+| `salience_share` | salience/(salience + content): what the drift of the queries does, no query having a say |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anisoscope.accumulate.heads import Heads
+from anisoscope.accumulate.rows import SPREAD_GROUPS, Rows
+from anisoscope.geometry.cosine import mean_cosine
+from anisoscope.geometry.drift import drift_ratio
+from anisoscope.geometry.missing import ratio
+from anisoscope.geometry.queries_keys import (
+    Directions,
+    cosine_null_sd,
+    drift_direction,
+    q_filters,
+    query_key_cosine,
+    query_key_dot,
+    split_variance,
+    union_directions,
+)
+from anisoscope.inference.jackknife import jackknife, without_each
+from anisoscope.runs.table import Row
+from anisoscope.studies.attention.sums import AttentionSums, measure_attention, removal_effects
+
+__all__ = [
+    "AttentionSums",
+    "attention_rows",
+    "drift_directions",
+    "head_directions",
+    "measure_attention",
+    "removal_effects",
+]
+
+Array = NDArray[np.float64]
+Which = Literal["union", "queries", "keys"]
+
+
+def attention_rows(heads: Mapping[str, Heads], rows: Mapping[str, Rows], *, like: Row | None = None) -> list[Row]:
+    """The measurements of every layer and head. `like` gives the other columns: model, step, protocol…"""
+    blank = Row() if like is None else like
+    layers = _layers(heads)
+    table: list[Row] = []
+    for site, cloud in heads.items():
+        estimates = [*_of_heads(cloud), *(_of_rows(rows[site]) if site in rows else ())]
+        for estimate in estimates:
+            table += estimate.as_rows(replace(blank, site=site, layer=layers[site]), group=cloud.group)
+    return table
+
+
+def _layers(sites: Iterable[str]) -> dict[str, int | None]:
+    """The number of the block in its stack; blocks of a staged network are numbered through.
+
+    >>> _layers(["stage.0.block.0", "stage.0.block.1", "stage.1.block.0", "decoder.block.4.cross", "pooler"])
+    ... # doctest: +NORMALIZE_WHITESPACE
+    {'stage.0.block.0': 0, 'stage.0.block.1': 1, 'stage.1.block.0': 2, 'decoder.block.4.cross': 4, 'pooler': None}
+    """
+    found = {site: re.search(r"(?:stage\.(\d+)\.)?block\.(\d+)", site) for site in sites}
+    staged = sorted({(int(at[1]), int(at[2])) for at in found.values() if at and at[1]})
+    return {
+        site: None if at is None else staged.index((int(at[1]), int(at[2]))) if at[1] else int(at[2])
+        for site, at in found.items()
+    }
+
+
+# -- values with intervals, of all heads at once -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Estimate:
+    """A metric of each head of a layer, and of the layer: values, low and high ends."""
+
+    metric: str
+    of_heads: tuple[Array, Array, Array]  # each (heads,), NaN where missing
+    of_layer: tuple[float, float, float]
+    n: int
+    null: float | None = None
+    note: str = ""
+
+    def as_rows(self, like: Row, *, group: int) -> Iterator[Row]:
+        common: dict[str, Any] = {"metric": self.metric, "null": self.null, "n": self.n}
+        yield replace(like, **common, **_ends(self.of_layer), note=_join("mean over heads", self.note))
+        for head, ends in enumerate(zip(*self.of_heads, strict=True)):
+            reads = f"reads key head {head // group}" if group > 1 else ""
+            site = f"{like.site}.head.{head}"
+            yield replace(like, **common, **_ends(ends), site=site, head=head, note=_join(reads, self.note))
+
+
+def _ends(ends: Iterable[float]) -> dict[str, float | None]:
+    values = [float(end) if np.isfinite(end) else None for end in ends]
+    return dict(zip(("value", "low", "high"), values, strict=True))
+
+
+def _join(*notes: str) -> str:
+    return "; ".join(note for note in notes if note)
+
+
+def _estimate(
+    metric: str, formula: Callable[..., Any], *groups: Array, sizes: Array, null: float | None = None, note: str = ""
+) -> _Estimate:
+    """A formula of group sums (g, heads, …) with jackknife intervals, per head and for the mean over heads."""
+    full = np.asarray(formula(*(sums.sum(0) for sums in groups)), np.float64)  # (heads,)
+    left = np.asarray(formula(*(without_each(sums) for sums in groups)), np.float64)[sizes > 0]  # (g, heads)
+    filled = sizes[sizes > 0]
+    of_heads = (full, *jackknife(left, full, filled))
+    low, high = jackknife(left.mean(1), full.mean(), filled)
+    of_layer = (float(full.mean()), np.nan if low is None else low, np.nan if high is None else high)
+    return _Estimate(metric, of_heads, of_layer, round(float(sizes.sum())), null, note)
+
+
+def _of_heads(heads: Heads) -> Iterator[_Estimate]:
+    queries, keys = heads.queries, heads.keys
+    n_query, n_key = _column(queries.n), _column(keys.n)  # (g, 1)
+    total_query, total_key = queries.total.numpy(), _paired(keys.total, heads.group)
+    sizes = {"query": n_query[:, 0], "key": n_key[:, 0]}
+    counts = {side: max(float(of_groups.sum()), 1.0) for side, of_groups in sizes.items()}
+    sd = f"null sd {cosine_null_sd(queries.d):.3g}"
+    yield _estimate(
+        "query_key_cosine", query_key_cosine, total_query, total_key, sizes=sizes["query"], null=0.0, note=sd
+    )
+    yield _estimate(
+        "query_key_dot", query_key_dot, total_query, n_query, total_key, n_key, sizes=sizes["query"], null=0.0
+    )
+    for side, cloud, n, group in (("query", queries, n_query, 1), ("key", keys, n_key, heads.group)):
+        total, norm2, unit = (_paired(sums, group) for sums in (cloud.total, cloud.norm2, cloud.unit))
+        null = 1 / counts[side]
+        yield _estimate(f"{side}_drift_ratio", drift_ratio, total, norm2, n, sizes=sizes[side], null=null)
+        yield _estimate(f"{side}_mean_cosine", mean_cosine, unit, n, sizes=sizes[side], null=0.0)
+
+
+_MEANS: tuple[tuple[str, str, str, str | float | None], ...] = (
+    ("entropy", "entropy", "rows", "log_visible"),
+    ("entropy_normalised", "entropy_normalised", "rows", 1.0),
+    ("max_probability", "max", "rows", "inverse_visible"),
+    ("median_probability", "median", "rows", "inverse_visible"),
+    ("min_probability", "min", "rows", "inverse_visible"),
+    ("sequence_max", "sequence_max", "sequences", None),
+    ("sequence_min", "sequence_min", "sequences", None),
+    ("sink_share", "sink", "sink_rows", "inverse_visible"),
+    ("self_share", "self", "self_rows", "inverse_visible"),
+    ("sink_alpha", "alpha", "sink_sequences", None),
+    ("sink_epsilon", "sinks", "sink_sequences", None),
+    ("score_mean", "score", "rows", 0.0),
+)
+"""Metrics that are means: the sum, what it is divided by, and the null (of uniform attention where it is a sum)."""
+
+
+def _of_rows(rows: Rows) -> Iterator[_Estimate]:
+    sums = {name: tensor.numpy() for name, tensor in rows.sums.items()}
+    totals = {name: float(array.sum()) for name, array in sums.items()}
+    if not totals["rows"]:
+        return
+    sees = f"T = {totals['sink_length'] / max(totals['sink_sequences'], 1):.0f}"
+    left_out = f"{totals['one_key_rows']:.0f} rows of one key left out" if totals["one_key_rows"] else ""
+    for metric, name, count, null in _MEANS:
+        if totals[count]:
+            n = sums[count][:, None].astype(float)
+            null = totals[null] / totals["rows"] if isinstance(null, str) else null
+            note = sees if count == "sink_sequences" else left_out if name.startswith("entropy") else ""
+            yield _estimate(metric, ratio, sums[name], n, sizes=n[:, 0], null=null, note=note)
+    n = sums["rows"][:, None].astype(float)
+    yield _estimate("score_sd", _sd, sums["score"], sums["score_square"], n, sizes=n[:, 0])
+    yield from _of_scores(rows, sums)
+
+
+def _of_scores(rows: Rows, sums: Mapping[str, NDArray[Any]]) -> Iterator[_Estimate]:
+    """Salience and content, with intervals from the coarser groups that hold `spread`."""
+    group = rows.heads // rows.sums["spread"].shape[1]
+    within, query, n = (_coarse(sums[name]) for name in ("within", "query", "rows"))
+    spread = np.repeat(sums["spread"], group, axis=1)
+    given = (within, spread, sums["spread_query"], query, n[:, None].astype(float))
+    nulls = {"salience_share": 1 / max(float(n.sum()), 1.0)}
+    parts = ("score_variance", "salience_variance", "content_variance", "cross_variance", "salience_share")
+    for place, metric in enumerate(parts):
+        formula = lambda *of_groups, place=place: split_variance(*of_groups)[place]  # noqa: E731
+        yield _estimate(metric, formula, *given, sizes=n.astype(float), null=nulls.get(metric))
+
+
+def _sd(total: Array, square: Array, n: Array) -> Any:
+    mean = ratio(total, n)
+    return np.sqrt(np.maximum(ratio(square, n) - mean * mean, 0.0))
+
+
+def _coarse(groups: NDArray[Any]) -> NDArray[Any]:
+    """Sums of the jackknife groups as those of group modulo 8."""
+    return groups.reshape(-1, SPREAD_GROUPS, *groups.shape[1:]).sum(0)
+
+
+def _paired(by_key_head: Tensor, group: int) -> Array:
+    """Sums (g, key heads, …) as (g, heads, …): each head has those of the key head that it reads."""
+    return np.repeat(by_key_head.numpy(), group, axis=1)
+
+
+def _column(counts: Tensor) -> Array:
+    return counts.numpy().astype(np.float64)[:, None]
+
+
+# -- directions --------------------------------------------------------------------------------------------------------
+
+
+def head_directions(steps: Sequence[Heads], *, which: Which = "union") -> Directions:
+    """The SVD of each head's queries and keys over all steps (or of one side of them): vectors (heads, d, d)."""
+    moments = [heads.queries.second.numpy() for heads in steps] if which != "keys" else []
+    if which != "queries":
+        moments += [np.repeat(heads.keys.second.numpy(), heads.group, axis=0) for heads in steps]
+    return union_directions(*moments)
+
+
+def drift_directions(heads: Mapping[str, Heads]) -> dict[str, Array]:
+    """The drift direction of each head, to be kept as safetensors.
+
+    `site.query` (heads, d) and `site.key` (key heads, d) are unit vectors; `site.q_filter` (key heads, d) follows the
+    convention of published Q-Filters files. Measure after rotation to compare with those.
+    """
+    found: dict[str, Array] = {}
+    for site, layer in heads.items():
+        for side, cloud in (("query", layer.queries), ("key", layer.keys)):
+            found[f"{site}.{side}"] = drift_direction(cloud.second.numpy(), cloud.total.sum(0).numpy())
+        found[f"{site}.q_filter"] = q_filters(found[f"{site}.query"], group=layer.group)
+    return found

@@ -1,0 +1,110 @@
+"""Rows of the block study: each draw by itself, and the average over draws with its interval.
+
+The draws (weights, vectors, direction) are independent, so the interval of an average is Student's t over draws:
+mean ± t(97.5 %, draws − 1)·sd/√draws. One draw has no interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anisoscope.runs.table import Row
+from anisoscope.studies.block.fixed_point import first_crossing
+
+if TYPE_CHECKING:
+    from anisoscope.studies.block.experiment import BlockSettings, Sweep
+
+_PROBABILITIES = ("max_probability", "median_probability", "min_probability")
+_PROBABILITIES += ("sequence_max_probability", "sequence_min_probability")
+
+
+def interval_over_draws(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """The 95 % interval of the mean of independent draws; missing for a single one.
+
+    >>> low, high = interval_over_draws([1.0, 2.0, 3.0])
+    >>> round(low, 3), round(high, 3)
+    (-0.484, 4.484)
+    """
+    from scipy.stats import t
+
+    count = len(values)
+    if count < 2:
+        return None, None
+    half = float(t.ppf(0.975, count - 1)) * float(np.std(values, ddof=1)) / math.sqrt(count)
+    centre = float(np.mean(values))
+    return centre - half, centre + half
+
+
+def measurement_rows(settings: BlockSettings, sweeps: Sequence[Sweep]) -> list[Row]:
+    """Every site and metric at every N: the average over draws first, then each draw."""
+    rows = []
+    for k, norm in enumerate(settings.norms):
+        for site, metric in sweeps[0].numbers[k]:
+            shared = replace(_shared(settings), site=site, layer=_layer(site), metric=metric, at=norm)
+            shared = replace(shared, null=_null(sweeps[0], k, metric))
+            values = [sweep.numbers[k][site, metric] for sweep in sweeps]
+            rows.append(replace(_average(shared, sweeps, values), value=float(np.mean(values))))
+            rows += _each(shared, sweeps, values)
+    return rows
+
+
+def _shared(settings: BlockSettings) -> Row:
+    return Row(model=settings.label, protocol=settings.protocol)
+
+
+def _average(shared: Row, sweeps: Sequence[Sweep], values: Sequence[float]) -> Row:
+    low, high = interval_over_draws(values)
+    vectors = sum(sweep.vectors for sweep in sweeps)
+    return replace(shared, low=low, high=high, n=vectors, note=f"average of {len(sweeps)} draws")
+
+
+def _each(shared: Row, sweeps: Sequence[Sweep], values: Sequence[float | None]) -> list[Row]:
+    pairs = zip(sweeps, values, strict=True)
+    return [replace(shared, value=value, n=sweep.vectors, seed=sweep.seed) for sweep, value in pairs]
+
+
+def _layer(site: str) -> int | None:
+    return int(site.removeprefix("block.")) if site.startswith("block.") else None
+
+
+def _null(sweep: Sweep, k: int, metric: str) -> float | None:
+    """Isotropic vectors, uniform attention, a sampling error alone."""
+    if metric in _PROBABILITIES:
+        return sweep.attention[k].uniform
+    return {"mean_cosine": 0.0, "mean_score": 0.0, "relative_entropy": 1.0, "equation_1_distance": 1.0}.get(metric)
+
+
+def fixed_point_rows(settings: BlockSettings, sweeps: Sequence[Sweep]) -> list[Row]:
+    """N* of the average curve with an interval, of each draw, and where the inputs alone reach √d."""
+    rows = []
+    low, high = settings.norms[0], settings.norms[-1]
+    absent = f"no crossing in [{low:g}, {high:g}]"
+    for metric in sweeps[0].fixed_points:
+        shared = replace(_shared(settings), site="output", metric=metric)
+        found = [sweep.fixed_points[metric] for sweep in sweeps]
+        crossings = [value for value in found if value is not None]
+        value = first_crossing([sweep.curves[metric] for sweep in sweeps], low, high)
+        everywhere = value is not None and len(crossings) == len(found)
+        average = _average(shared, sweeps, crossings if everywhere else [])
+        note = f"average curve of {len(sweeps)} draws; {len(crossings)} of them cross"
+        rows.append(replace(average, value=value, note=note if value is not None else f"{absent}; {note}"))
+        each = _each(shared, sweeps, found)
+        rows += [replace(row, note="" if row.value is not None else absent) for row in each]
+    width = replace(_shared(settings), site="input", metric="width", value=float(sweeps[0].width), note="d")
+    return [*rows, _predicted(settings, sweeps), width]
+
+
+def _predicted(settings: BlockSettings, sweeps: Sequence[Sweep]) -> Row:
+    """√(d − E‖x‖²): N* if the block ends in a fresh LayerNorm, whose output always has norm √d."""
+    squares = [sweep.width - sweep.curves["fixed_point"].inputs(0.0) ** 2 for sweep in sweeps]
+    reached = [math.sqrt(square) for square in squares if square >= 0]
+    shared = replace(_shared(settings), site="input", metric="fixed_point_of_layernorm")
+    note = "√(d − E‖x‖²): the inputs are as long as a fresh LayerNorm's output"
+    if len(reached) < len(squares):
+        return replace(_average(shared, sweeps, []), note=f"{note}; they are longer at N = 0")
+    return replace(_average(shared, sweeps, reached), value=float(np.mean(reached)), note=note)

@@ -1,0 +1,72 @@
+"""What a model is asked while interventions act on it: its inputs, and the tokens that it has to find.
+
+A causal model is asked for the next token at every position; a masked one for 15 % of the tokens, chosen by a hash of
+their place in the text, so that every intervention, and every later run, asks for the same ones. A model without a head
+is asked nothing, and nor is an encoder-decoder: what its decoder should say is not in the text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anisoscope.accumulate.keys import group_of, priority, sequence_keys
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from anisoscope.models.batches.plan import Batch
+    from anisoscope.models.open import OpenModel
+
+MASKED = 0.15
+
+
+@dataclass(frozen=True)
+class Task:
+    """A batch with its question: labels (B, T) are −100 where nothing is asked, None where there is nothing to ask."""
+
+    batch: Batch
+    inputs: dict[str, Tensor]
+    labels: Tensor | None
+    sequences: np.ndarray  # (B,) the key of each row's sequence
+
+    @property
+    def groups(self) -> np.ndarray:
+        """The jackknife group of each row, (B,)."""
+        return group_of(self.sequences)
+
+
+def make_task(model: OpenModel, batch: Batch) -> Task:
+    """The question that a model is asked about a batch."""
+    keys = sequence_keys(batch.keys)
+    ids = batch.inputs.get("input_ids")
+    if ids is None or output_head(model.module) is None:
+        return Task(batch, batch.inputs, None, keys)
+    asked = torch.where(batch.valid & ~batch.special, ids, -100)
+    mask_token = getattr(model.processor, "mask_token_id", None)
+    if "Masked" not in type(model.module).__name__ or mask_token is None:  # causal: position t is asked for token t + 1
+        labels = torch.full_like(asked, -100)
+        labels[:, :-1] = asked[:, 1:]
+        return Task(batch, batch.inputs, labels, keys)
+    chosen = _chosen(keys, batch.starts, ids.shape[1]) & (asked >= 0)
+    masked = {**batch.inputs, "input_ids": torch.where(chosen, mask_token, ids)}
+    return Task(batch, masked, torch.where(chosen, ids, -100), keys)
+
+
+def _chosen(keys: np.ndarray, starts: list[int], length: int) -> Tensor:
+    """Which positions (B, T) are masked: the same of a text in every run, however it is batched."""
+    places = np.array(starts)[:, None] + np.arange(length)
+    hashed = priority(np.repeat(keys, length), places.ravel(), seed=15).reshape(places.shape)
+    return torch.from_numpy(hashed < np.uint64(MASKED * 2**64))
+
+
+def output_head(module: nn.Module) -> Any:
+    """The layer that makes logits of the last state; None for bare models and for encoder-decoders."""
+    find = getattr(module, "get_output_embeddings", None)
+    if not callable(find) or getattr(getattr(module, "config", None), "is_encoder_decoder", False):
+        return None
+    return find()

@@ -1,0 +1,321 @@
+"""Watch the geometry of a model while it trains: a fixed probe, measured now and then, logged through the Trainer.
+
+    monitor = AnisotropyMonitor(texts, tokenizer, out="runs/watch", on_warning="stop")
+    trainer = Trainer(model, args, train_dataset=…)
+    monitor.attach(trainer)                        # TensorBoard, W&B, MLflow show anisotropy/block.3/mean_cosine …
+    trainer.train()
+
+    monitor.observe(model, step)                   # the same in a loop of your own; `monitor.due(step)` is the cadence
+
+Observing changes nothing: a training has the same weights, bit for bit, with and without it (see `probe`). The numbers
+are those of `anisoscope sweep` on checkpoints of the same steps, and the run folder is read like that of a sweep.
+
+Several processes. Each runs the whole probe, so that weights that are sharded come together and nobody waits for longer
+than the probe takes; the first alone makes rows, writes, logs and warns. Whether to stop is told by the first to all,
+since a training that one process leaves hangs: with `on_warning="stop"`, call `observe` in every process.
+
+The early warning. Small models were seen to turn anisotropic in their last layer abruptly, as their loss saturates
+(Machina & Mercer, NAACL 2024; Godey et al., arXiv:2404.07647, figure 3). There are two rules: the average cosine at the
+last site leaves its `Band`, upwards; states are NaN or infinite.
+
+What is kept. `measurements.parquet` has the rows of all observations. The sums of queries and keys stay in `sums/`, one
+file a step, thinned to steps that double (a few dozen in any training), for the planes of figures 11 and 12. The folder
+is written anew where that takes at most a hundredth of the time since the last writing, when the Trainer saves, and at
+the end. A training that goes on from a checkpoint goes on with the folder.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from torch import distributed, nn
+from transformers import TrainerCallback
+
+from anisoscope.errors import StoreError, UsageError
+from anisoscope.models.checkpoints import choose_steps
+from anisoscope.runs.store import Existing, Run, atomic, begin, find_existing, write_run
+from anisoscope.runs.table import Row
+from anisoscope.studies.sweep.dynamics import kept_of, null_sds, series_arrays, verdict_on
+from anisoscope.watch.probe import Probe, ProbeSums
+
+LOGGED = ("mean_cosine", "drift_ratio", "mean_norm", "query_key_cosine", "entropy_normalised")
+LOG_UNTIL = 1024
+OnWarning = Literal["warn", "stop"] | Callable[[str], None]
+_SAVING_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class Band:
+    """When a series of numbers leaves its level: the rule of this module, with its numbers.
+
+    The band is made of `window` observations; it is left when each of the `in_a_row` after them lies above its mean by
+    `margin` and by `deviations` of its standard deviations. Observations before step `after` do not count: healthy
+    trainings pass through a collapse while they warm up (in the embedded series the cosine at the last block is 0.10 at
+    step 0, 0.98 at 64 and 0.13 at 8192). A training that warms up for longer needs a later `after`.
+    """
+
+    after: int = 1024
+    window: int = 5
+    margin: float = 0.1
+    deviations: float = 4.0
+    in_a_row: int = 2
+
+    def left(self, values: Sequence[float]) -> bool:
+        """Whether the last values lie above the band that the ones before them make.
+
+        >>> Band().left([0.2, 0.21, 0.2, 0.19, 0.2, 0.5, 0.6]), Band().left([0.2, 0.21, 0.2, 0.19, 0.2, 0.22, 0.21])
+        (True, False)
+        """
+        if len(values) < self.window + self.in_a_row:
+            return False
+        before = np.array(values[-self.window - self.in_a_row : -self.in_a_row])
+        bar = before.mean() + max(self.margin, self.deviations * before.std(ddof=1))
+        return all(value > bar for value in values[-self.in_a_row :])
+
+
+class AnisotropyMonitor(TrainerCallback):
+    """Measure a probe along training.
+
+    - `probe`: texts, files, clips or pictures (what `measure` takes as data), read by `processor`; or one batch as the
+      model takes it (`input_ids`, `attention_mask`, …), whose rows are the sequences.
+    - `sites`, `length`, `limit`: as of a measurement (windows of 128 tokens, all documents); `attention=False` leaves
+      queries, keys and rows out, as models without attention need it.
+    - `every` so many steps, or at `steps`: "log" (0, 1, 2, 4, …, 1024, then every 1024) or a list.
+    - `out`: keep a run there; `existing="replace"` removes what an earlier training left, "resume" goes on with it.
+    - `on_warning`: "warn", "stop" (the training), or a function of the message.
+
+    `rows` and `warned` hold what was seen, `should_stop` tells a loop of your own to end.
+    """
+
+    def __init__(
+        self,
+        probe: Any,
+        processor: Any = None,
+        *,
+        every: int | None = None,
+        steps: str | Iterable[int] = "log",
+        sites: str | Iterable[str] = "*",
+        attention: bool = True,
+        length: int | None = None,
+        limit: int | None = None,
+        out: str | Path | None = None,
+        existing: Existing = "resume",
+        band: Band | None = None,
+        on_warning: OnWarning = "warn",
+    ) -> None:
+        if every is not None and every < 1:
+            raise UsageError("`every` counts steps", got=every)
+        self.probe = Probe(probe, processor, sites=sites, attention=attention, length=length, limit=limit)
+        self.every, self.steps = every, steps if isinstance(steps, str) else frozenset(steps)
+        if isinstance(self.steps, str) and self.steps != "log":
+            raise UsageError("unknown steps", got=self.steps, expected="'log' or a list of steps")
+        self.out = None if out is None else Path(out)
+        self.existing: Existing = existing
+        self.band, self.on_warning = band or Band(), on_warning
+        self.rows: list[Row] = []
+        self.warned: list[str] = []
+        self.should_stop = False
+        self._trainer: Any = None
+        self._seconds = 0.0  # spent on observing
+        self._written: tuple[float, float] | None = None  # when the folder was written, and how long that took
+        self._unwritten = False
+
+    def attach(self, trainer: Any) -> AnisotropyMonitor:
+        """Add this callback to a Trainer and log through it. (A Trainer does not tell its callbacks who it is.)"""
+        self._trainer = trainer
+        trainer.add_callback(self)
+        return self
+
+    def due(self, step: int) -> bool:
+        """Whether this step is observed."""
+        if self.every is not None:
+            return step % self.every == 0
+        if isinstance(self.steps, str):
+            return step % LOG_UNTIL == 0 if step > LOG_UNTIL else step & (step - 1) == 0
+        return step in self.steps
+
+    def observe(self, model: nn.Module, step: int) -> dict[str, float]:
+        """Measure the probe now, keep the rows, and warn if a rule says so; what is to be logged, by name.
+
+        Nothing is logged in other processes than the first.
+        """
+        started = time.monotonic()
+        sums = self.probe.run(model)
+        if not is_first_process():
+            self._agree()
+            return {}
+        rows = sums.as_rows(step=step)
+        self._begin()
+        self._forget(step)
+        self.rows += rows
+        self._warn(self.check())
+        self._seconds += time.monotonic() - started
+        if self.out is not None:
+            with _told_not_raised():
+                self._keep(self.out, sums, step)
+        self._agree()
+        return {
+            f"anisotropy/{row.site}/{row.metric}": row.value
+            for row in rows
+            if row.head is None and row.metric in LOGGED and row.value is not None
+        }
+
+    # -- the early warning -------------------------------------------------------------------------------------------
+
+    def last_cosines(self) -> list[float]:
+        """The average cosine at the last site, along the observations that count for the band."""
+        mine = [row for row in self.rows if row.metric == "mean_cosine"]
+        mine = [row for row in mine if row.site == mine[-1].site and (row.step or 0) >= self.band.after]
+        return [row.value for row in mine if row.value is not None]
+
+    def check(self) -> str | None:
+        """The warning that is due after the last observation, if any."""
+        step = self.rows[-1].step if self.rows else None
+        for row in self.rows:
+            if row.step == step and row.metric == "nonfinite_vectors" and row.value:
+                return f"{row.value:.0f} states at {row.site} are NaN or infinite at step {step}"
+        values = self.last_cosines()
+        if not self.band.left(values):
+            return None
+        level = np.mean(values[-self.band.window - self.band.in_a_row : -self.band.in_a_row])
+        return f"the average cosine at the last site left its band: {level:.3f} → {values[-1]:.3f} at step {step}"
+
+    def _warn(self, message: str | None) -> None:
+        if message is None:
+            return
+        self.warned.append(message)
+        if callable(self.on_warning):
+            self.on_warning(message)
+            return
+        warnings.warn(message, stacklevel=3)
+        self.should_stop = self.should_stop or self.on_warning == "stop"
+
+    def _agree(self) -> None:
+        """What the first process decided holds for all."""
+        if self.on_warning == "stop" and distributed.is_available() and distributed.is_initialized():
+            told = [self.should_stop]
+            distributed.broadcast_object_list(told, src=0)
+            self.should_stop = told[0]
+
+    # -- the run folder ----------------------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        grid = self.steps if isinstance(self.steps, str) else sorted(self.steps)
+        return {"steps": grid if self.every is None else None, "every": self.every, **self.probe.settings}
+
+    def _begin(self) -> None:
+        """Before the first observation: take over what this training saw before, and refuse any other folder."""
+        if self._written is not None or self.out is None:
+            return
+        kept = find_existing(self.out, command="monitor", settings=self.settings, existing=self.existing)
+        if self.existing == "replace":
+            shutil.rmtree(self.out / "sums", ignore_errors=True)
+        begin(self.out, command="monitor", settings=self.settings)
+        if kept is not None:
+            self.rows, self.warned = kept.rows(), list(kept.manifest["notes"])
+            self._seconds = kept.manifest["seconds"] or 0.0
+
+    def _forget(self, step: int) -> None:
+        """What was seen from this step on, by a training that was then set back, is seen anew."""
+        if self.rows and (self.rows[-1].step or 0) >= step:
+            self.rows = [row for row in self.rows if row.step is not None and row.step < step]
+            self.warned = self.warned if self.rows else []
+        for file in self._files():
+            if _step_of(file) >= step:
+                file.unlink()
+
+    def _keep(self, folder: Path, sums: ProbeSums, step: int) -> None:
+        kept = kept_of(sums.attention.heads)
+        if kept and all(np.isfinite(array).all() for array in kept.values()):
+            from safetensors.numpy import save_file
+
+            (folder / "sums").mkdir(exist_ok=True)
+            with atomic(folder / "sums" / f"step-{step}.safetensors") as path:
+                save_file(kept, path)
+            files = {_step_of(file): file for file in self._files()}
+            for thinned in files.keys() - set(choose_steps(sorted(files), "log")):
+                files[thinned].unlink()
+        self._unwritten = True
+        if self._written is None or time.monotonic() - self._written[0] > self._written[1] / _SAVING_SHARE:
+            self.save()
+
+    def _files(self) -> list[Path]:
+        """The sums of queries and keys, in order of steps."""
+        return [] if self.out is None else sorted((self.out / "sums").glob("step-*.safetensors"), key=_step_of)
+
+    def save(self) -> Run | None:
+        """Write the run folder with all observations so far; None where there is none, or nothing new."""
+        if self.out is None or not self._unwritten:
+            return None
+        started = time.monotonic()
+        files = self._files()
+        arrays = series_arrays([_step_of(file) for file in files], files) if files else {}
+        arrays = {f"seed-None/{name}": array for name, array in arrays.items()}
+        source = self.probe.source
+        data = {} if source is None else {"name": source.name, "fingerprint": source.fingerprint()}
+        null_sd = null_sds(arrays)
+        judged = self.rows if null_sd else [row for row in self.rows if row.head is None]
+        run = write_run(
+            self.out, command="monitor", settings=self.settings, rows=self.rows, arrays=arrays, data=data,
+            protocol={"probe": self.rows[-1].protocol, "mode": "eval, no gradients, no autocast"},
+            model={"series": self.out.name}, notes=self.warned, seconds=self._seconds,
+            verdict=verdict_on(judged, null_sd),
+        )  # fmt: skip
+        self._written, self._unwritten = (time.monotonic(), time.monotonic() - started), False
+        return run
+
+    def keep(self) -> None:
+        """`save` for a training that must not end where a disk is full: that is a warning."""
+        with _told_not_raised():
+            self.save()
+
+    # -- the Trainer calls these -------------------------------------------------------------------------------------
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._step(state, control, kwargs["model"])
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._step(state, control, kwargs["model"])
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.keep()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.keep()
+
+    def _step(self, state: Any, control: Any, model: nn.Module) -> None:
+        if not self.due(state.global_step):
+            return
+        logged = self.observe(model, state.global_step)
+        if self._trainer is not None and logged:
+            due = control.should_log  # logging resets it, and the Trainer's own numbers would be lost
+            self._trainer.log(logged)
+            control.should_log = due
+        control.should_training_stop = control.should_training_stop or self.should_stop
+
+
+def is_first_process() -> bool:
+    """Whether this process writes and logs: the only one, or that of rank 0."""
+    return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
+
+
+@contextmanager
+def _told_not_raised() -> Iterator[None]:
+    """A training is worth more than the record of it."""
+    try:
+        yield
+    except (OSError, StoreError) as error:
+        warnings.warn(f"the run of the monitor could not be written: {error}", stacklevel=4)
+
+
+def _step_of(file: Path) -> int:
+    return int(file.stem.removeprefix("step-"))

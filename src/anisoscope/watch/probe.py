@@ -1,0 +1,209 @@
+"""A fixed probe of a model that trains: the same inputs, run now and again, measured as `anisoscope sweep` measures.
+
+    probe = Probe(texts, tokenizer)
+    sums = probe.run(model)              # hidden states and attention in one pass, as sums
+    rows = sums.as_rows(step=1000)       # the rows that a sweep has for the checkpoint of that step
+
+The pass is made in eval mode, without gradients and outside autocast; afterwards every part of the model is in the mode
+that it was in. No random number is drawn and no weight is touched. The head is left out, as its logits would be the
+largest tensor of all, unless weights are sharded: those only come together when the whole model runs.
+
+Cost: one forward pass of the probe with eager attention, and sums that take about as long again.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from anisoscope.capture.hidden import HiddenCapture
+from anisoscope.capture.sites import Site, body_of, map_sites
+from anisoscope.errors import InputError, UsageError
+from anisoscope.inference.directions import direction_estimates
+from anisoscope.inputs.files import digest
+from anisoscope.inputs.sources import Source, open_source
+from anisoscope.models.batches.plan import Batch, make_batches
+from anisoscope.models.open import open_model
+from anisoscope.runs.engine import SiteMoments, SumSettings
+from anisoscope.runs.table import Row
+from anisoscope.studies.attention.rows import AttentionSums, attention_rows
+
+LENGTH = 128
+SAMPLE = 64  # queries and keys kept whole, to draw clouds from
+OF_HEADS = (
+    "query_key_cosine", "query_key_dot", "query_drift_ratio", "key_drift_ratio", "entropy", "entropy_normalised",
+    "sink_share", "salience_share",
+)  # fmt: skip
+"""What is kept of single heads; of layers everything is."""
+
+
+@dataclass(frozen=True)
+class ProbeSums:
+    """What one run of the probe left: the moments of every site, and those of queries, keys and attention rows."""
+
+    moments: SiteMoments
+    attention: AttentionSums
+    sites: tuple[Site, ...]
+    protocol: str
+
+    def as_rows(self, *, step: int) -> list[Row]:
+        like = Row(step=step, protocol=self.protocol)
+        rows = [
+            replace(
+                like, site=site.name, layer=site.layer, metric=e.metric, value=e.value, low=e.low, high=e.high,
+                null=e.null, n=e.n, note=e.note, at=e.at,
+            )
+            for site in self.sites
+            for e in direction_estimates(self.moments.by_site[site.name].sums())
+        ]  # fmt: skip
+        of_attention = attention_rows(self.attention.heads, self.attention.rows, like=like)
+        return rows + [row for row in of_attention if row.head is None or row.metric in OF_HEADS]
+
+
+class Probe:
+    """Inputs that are cut into batches when the first model shows up, and stay the same from then on.
+
+    - `data`: texts, files, clips or pictures (what `inputs.open_source` takes), read by `processor`; or one batch as
+      the model takes it (`input_ids`, `attention_mask`, …), whose rows are the sequences.
+    - `length` of a window in tokens (default 128, or what the model can read) and `limit` of documents: as of a sweep.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        processor: Any = None,
+        *,
+        sites: str | Iterable[str] = "*",
+        attention: bool = True,
+        length: int | None = None,
+        limit: int | None = None,
+    ) -> None:
+        if processor is None and not isinstance(data, Mapping):
+            raise UsageError("texts need their tokenizer, clips and pictures their processor", got=type(data).__name__)
+        self.data, self.processor = data, processor
+        self.sites = [sites] if isinstance(sites, str) else list(sites)
+        self.attention, self.length, self.limit = attention, length, limit
+        self.source: Source[Any] | None = None
+        self.batches: list[Batch] = [_as_batch(data)] if isinstance(data, Mapping) else []
+        self._protocol: dict[str, str] = {"batches": "one batch, as it was given"} if self.batches else {}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a run has to be made with to be comparable; the hash is that of the batches, once they are made."""
+        given = {"sites": self.sites, "attention": self.attention, "length": self.length, "limit": self.limit}
+        return given | {"probe": self.fingerprint()}
+
+    def fingerprint(self) -> str:
+        """sha256 of everything that the model reads."""
+        parts: list[bytes] = []
+        for batch in self.batches:
+            for name, tensor in sorted(batch.inputs.items()):
+                flat = tensor.cpu().contiguous().flatten().view(torch.uint8)
+                parts += [f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), flat.numpy().tobytes()]
+        return digest(parts)
+
+    def run(self, model: nn.Module) -> ProbeSums:
+        """One pass of the probe through a model in whatever mode it is."""
+        module = running_part(model)
+        with at_rest(model):
+            if not self.batches:
+                self._cut(module)
+            return self._pass(module)
+
+    def _cut(self, module: nn.Module) -> None:
+        """Make the batches, by the plan of a measurement."""
+        opened = open_model(body_of(module)[0], processor=self.processor)
+        self.source = open_source(self.data, opened.modality)  # pyright: ignore[reportArgumentType]  # checked there
+        length = self.length
+        if length is None and opened.modality == "text":
+            length = min(LENGTH, opened.limit or LENGTH)
+        batches = make_batches(opened, self.source, length=length, limit=self.limit)
+        self.batches, self._protocol = [batch for _, batch in batches], batches.protocol
+
+    def _pass(self, module: nn.Module) -> ProbeSums:
+        capture = HiddenCapture(module, sites=self.sites)
+        if not map_sites(module).known:
+            capture.run(self.batches[0], lambda *_: None)  # checks the guess at its sites, with passes of its own
+        weight = next(module.parameters())
+        moments = SiteMoments(SumSettings(spectrum=False, sample=0, device=str(weight.device)))
+        attention = AttentionSums(sample=SAMPLE)
+        options = {"use_cache": False} if "use_cache" in inspect.signature(module.forward).parameters else {}
+        for batch in self.batches:
+            moments.begin(batch)
+            with ExitStack() as stack:
+                if self.attention:
+                    stack.enter_context(attention.watch(module, batch))
+                stack.enter_context(capture.attached(batch, moments.take))
+                module(**_where(weight, batch.inputs), **options)
+        words = {**self._protocol, **capture.protocol, "pairs": "all pairs of different vectors"}
+        words |= {"attention": attention.protocol} if self.attention else {}
+        protocol = "; ".join(f"{key}: {value}" for key, value in words.items())
+        return ProbeSums(moments, attention, tuple(capture.sites), protocol)
+
+
+def running_part(model: nn.Module) -> nn.Module:
+    """The part of a model that is run: without what wraps it, and without its head unless its weights are sharded."""
+    while True:
+        inner = getattr(model, "_orig_mod", None) or (
+            model.module if isinstance(model, nn.parallel.DistributedDataParallel) else None
+        )
+        if inner is None:
+            return model if _is_sharded(model) else body_of(model)[0]
+        model = inner
+
+
+def _is_sharded(model: nn.Module) -> bool:
+    """Whether each process holds a part of the weights (`fully_shard`)."""
+    if not torch.distributed.is_available():
+        return False
+    from torch.distributed.tensor import DTensor
+
+    return any(isinstance(weight, DTensor) for weight in model.parameters())
+
+
+@contextmanager
+def at_rest(model: nn.Module) -> Iterator[None]:
+    """Eval mode, no gradients, no autocast; then every part is back in its own mode (a frozen one may be in eval)."""
+    modes = [(part, part.training) for part in model.modules()]
+    device = next(model.parameters()).device.type
+    model.eval()
+    try:
+        with torch.no_grad(), torch.autocast(device, enabled=False):
+            yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+def _where(weight: Tensor, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The inputs where the model is, pixels and sounds in its precision."""
+    return {
+        name: tensor.to(weight.device, weight.dtype if tensor.is_floating_point() else tensor.dtype)
+        for name, tensor in inputs.items()
+    }
+
+
+def _as_batch(given: Mapping[str, Tensor]) -> Batch:
+    """A batch that somebody made; every row is a sequence, no position is known to be special."""
+    inputs = {name: tensor for name, tensor in given.items() if name != "labels"}
+    if not inputs or not len(main := next(iter(inputs.values()))):
+        raise InputError("the probe is empty", got=f"{list(given)}")
+    keys = [str(row) for row in range(len(main))]
+    valid = _mask(inputs.get("attention_mask"), main)
+    decoder = inputs.get("decoder_input_ids")
+    decoder_valid = None if decoder is None else _mask(inputs.get("decoder_attention_mask"), decoder)
+    decoder_special = None if decoder_valid is None else torch.zeros_like(decoder_valid)
+    return Batch(inputs, keys, [0] * len(keys), valid, torch.zeros_like(valid), decoder_valid, decoder_special)
+
+
+def _mask(mask: Tensor | None, main: Tensor) -> Tensor:
+    """(B, T) of which positions are real; a picture has one."""
+    if mask is not None:
+        return mask.bool()
+    return torch.ones(main.shape[0], main.shape[1] if main.dim() == 2 else 1, dtype=torch.bool)

@@ -1,0 +1,183 @@
+"""Models outside the attention interface, and those within it that do something of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor, nn
+
+from anisoscope.capture.attention.call import AttentionCall
+from anisoscope.capture.attention.capture import AttentionCapture
+from anisoscope.errors import ModelError
+
+transformers.logging.set_verbosity_error()
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+IDS = torch.randint(5, 60, (2, 12), generator=torch.Generator().manual_seed(0))
+
+
+def _model(kind: str, **options: Any) -> Any:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**options)
+    return transformers.AutoModel.from_config(config).eval().requires_grad_(False)
+
+
+def _run(module: nn.Module, **inputs: Tensor) -> tuple[Any, list[tuple[str, AttentionCall]]]:
+    calls: list[tuple[str, AttentionCall]] = []
+    with AttentionCapture(module, lambda site, call: calls.append((site, call))):
+        output = module(**inputs)
+    return output, calls
+
+
+def _probabilities(call: AttentionCall) -> Tensor:
+    batch, heads, queries, _ = call.score_queries.shape
+    whole = call.score_queries.new_zeros(batch, heads, queries, call.score_keys.shape[2])
+    for chunk in call.chunks():
+        whole[chunk.batch, :, chunk.rows, : chunk.probabilities.shape[-1]] = chunk.probabilities
+    return whole
+
+
+def _check(module: Any, **inputs: Tensor) -> list[tuple[str, AttentionCall]]:
+    """Outputs unchanged, probabilities those of eager attention."""
+    expected = module(**inputs).last_hidden_state
+    output, calls = _run(module, **inputs)
+    torch.testing.assert_close(output.last_hidden_state, expected, rtol=0, atol=1e-5)
+    module.set_attn_implementation("eager")
+    attentions = module(**inputs, output_attentions=True).attentions
+    for (_, call), eager in zip(calls, attentions, strict=True):
+        torch.testing.assert_close(_probabilities(call), eager, rtol=0, atol=1e-6)
+    return calls
+
+
+def test_deberta_gives_queries_and_keys_but_no_rows() -> None:
+    module = _model("DebertaV2", **SMALL, vocab_size=60, relative_attention=True, pos_att_type=["p2c", "c2p"])
+    expected: list[Tensor] = []
+    for layer in module.encoder.layer:
+        layer.attention.self.query_proj.register_forward_hook(lambda _, __, out: expected.append(out))
+    plain = module(IDS).last_hidden_state
+    expected.clear()
+    output, calls = _run(module, input_ids=IDS)
+    assert output.last_hidden_state.equal(plain)
+    assert [site for site, _ in calls] == ["block.0", "block.1"]
+    for (_, call), query in zip(calls, [query for query in expected if len(query) == 2], strict=True):
+        torch.testing.assert_close(call.queries, query.unflatten(-1, (2, 8)).transpose(1, 2))
+        assert call.scaling is None
+        with pytest.raises(ModelError, match="cannot be rebuilt"):
+            next(iter(call.chunks()))
+
+
+def test_wavlm_uses_the_weights_of_projections_that_it_never_calls() -> None:
+    convolutions = {"conv_dim": (8, 8), "conv_kernel": (10, 4), "conv_stride": (5, 4)}
+    module = _model("WavLM", **SMALL, **convolutions, num_conv_pos_embeddings=8, num_conv_pos_embedding_groups=2)
+    inputs: list[Tensor] = []
+    for layer in module.encoder.layers:
+        layer.attention.register_forward_pre_hook(
+            lambda _, args, kwargs: inputs.append(args[0] if args else kwargs["hidden_states"]), with_kwargs=True
+        )
+    _, calls = _run(module, input_values=torch.randn(2, 800))
+    assert [site for site, _ in calls] == ["block.0", "block.1"]
+    for (_, call), layer, hidden in zip(calls, module.encoder.layers, inputs, strict=True):
+        for found, projection in ((call.queries, layer.attention.q_proj), (call.keys, layer.attention.k_proj)):
+            torch.testing.assert_close(found, projection(hidden).unflatten(-1, (2, 8)).transpose(1, 2))
+
+
+def test_albert_runs_one_module_as_every_block() -> None:
+    module = _model("Albert", **{**SMALL, "num_hidden_layers": 3}, vocab_size=60, embedding_size=8)
+    calls = _check(module, input_ids=IDS)
+    assert [site for site, _ in calls] == ["block.0", "block.1", "block.2"]
+    _, again = _run(module, input_ids=IDS)
+    assert [site for site, _ in again] == ["block.0", "block.1", "block.2"]
+
+
+def test_swin_has_windows_biases_and_masked_neighbours() -> None:
+    module = _model(
+        "Swin", image_size=32, patch_size=4, embed_dim=8, depths=[2, 1], num_heads=[2, 2], window_size=4, num_channels=3
+    )
+    for block in module.modules():
+        if hasattr(block, "relative_position_bias_table"):
+            nn.init.normal_(block.relative_position_bias_table)
+    pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    expected = module(pixels).last_hidden_state
+    output, calls = _run(module, pixel_values=pixels)
+    torch.testing.assert_close(output.last_hidden_state, expected, rtol=0, atol=1e-5)
+    assert [site for site, _ in calls] == ["stage.0.block.0", "stage.0.block.1", "stage.1.block.0"]
+    plain, shifted = calls[0][1], calls[1][1]
+    assert len(plain.queries) == 2 * 4  # four windows to a picture
+    assert plain.visible is None
+    assert plain.position_bias is not None
+    assert shifted.visible is not None  # a shifted window joins patches that are no neighbours, masked by −100
+    assert 0 < shifted.visible.float().mean() < 1
+    assert _probabilities(shifted)[(~shifted.visible)[:, None].expand(-1, 2, -1, -1)].max() < 1e-20
+    assert shifted.position_bias is not None
+    assert shifted.position_bias.abs().max() < 10
+
+
+def test_sliding_windows_are_seen() -> None:
+    module = _model(
+        "ModernBert", **SMALL, vocab_size=60, pad_token_id=0, local_attention=4, global_attn_every_n_layers=2,
+        bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2,
+    )  # fmt: skip
+    calls = _check(module, input_ids=IDS)
+    assert calls[0][1].visible is None
+    near = calls[1][1].visible
+    assert near is not None
+    away = (torch.arange(12)[:, None] - torch.arange(12)).abs()
+    assert near[0].equal(away <= 2)
+
+
+def test_bart_crosses_under_the_decoders_name() -> None:
+    module = _model(
+        "Bart", d_model=16, encoder_layers=1, decoder_layers=2, encoder_attention_heads=2, decoder_attention_heads=2,
+        encoder_ffn_dim=16, decoder_ffn_dim=16, vocab_size=60, max_position_embeddings=32,
+    )  # fmt: skip
+    _, calls = _run(module, input_ids=IDS, decoder_input_ids=IDS[:, :5])
+    own = [f"decoder.block.{k}{cross}" for k in range(2) for cross in ("", ".cross")]
+    assert [site for site, _ in calls] == ["encoder.block.0", *own]
+    assert [call.kind for _, call in calls] == ["self", "self", "cross", "self", "cross"]
+
+
+def test_capped_scores_stay_capped() -> None:
+    module = _model(
+        "Gemma2", **SMALL, vocab_size=60, num_key_value_heads=1, head_dim=8, attn_logit_softcapping=0.5,
+        query_pre_attn_scalar=4, sliding_window=4,
+    )  # fmt: skip
+    for layer in module.layers:
+        layer.self_attn.q_proj.weight.mul_(50)
+    call = _check(module, input_ids=IDS)[0][1]
+    assert call.scaling == 0.5
+    assert next(iter(call.chunks())).content.abs().max() > 1  # what is captured is the score before the cap
+
+
+def test_learned_sinks_are_refused() -> None:
+    module = _model(
+        "GptOss", **SMALL, vocab_size=60, num_key_value_heads=1, head_dim=8, num_local_experts=2, num_experts_per_tok=1
+    )
+    with pytest.raises(ModelError, match="learned sink logits"):
+        _run(module, input_ids=IDS)
+
+
+def test_head_and_body_have_the_same_sites() -> None:
+    torch.manual_seed(0)
+    config = transformers.BertConfig(**SMALL, vocab_size=60)
+    headed = transformers.BertForMaskedLM(config).eval()
+    _, calls = _run(headed, input_ids=IDS)
+    assert [site for site, _ in calls] == ["block.0", "block.1"]
+
+
+def test_a_module_without_library_code_is_recognised_by_its_names() -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.n_head = 2
+            self.to_q, self.to_k, self.to_v = (nn.Linear(8, 8) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (self.to_q(x) @ self.to_k(x).transpose(-1, -2)).softmax(-1) @ self.to_v(x)
+
+    module = nn.Sequential(*(nn.Sequential(Attention(), nn.Linear(8, 8)) for _ in range(3)))
+    x = torch.randn(2, 5, 8)
+    _, calls = _run(module, input=x)
+    assert len(calls) == 3
+    torch.testing.assert_close(calls[0][1].queries, module[0][0].to_q(x).unflatten(-1, (2, 4)).transpose(1, 2))

@@ -1,0 +1,205 @@
+"""Norms: parameters by probing, the implied cosine on a constructed case, before and after in every kind of model."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import Gemma2Config, Gemma2Model
+
+import zoo
+from anisoscope.accumulate.moments import Moments
+from anisoscope.errors import ModelError
+from anisoscope.geometry.cosine import mean_cosine_inter
+from anisoscope.inputs.sources import open_source
+from anisoscope.models.batches.plan import make_batches
+from anisoscope.models.open import open_model
+from anisoscope.runs.store import open_run
+from anisoscope.studies.final_norm.norms import Norm, find_norms, probe
+from anisoscope.studies.final_norm.study import (
+    ABLATIONS,
+    FinalNormSettings,
+    ablation_rows,
+    check_norm,
+    final_norm_study,
+    measure_final_norms,
+    verdict_on,
+)
+
+TEXTS = [f"number {k} is {k * k} squared, and {k + 1} comes after it; so it goes on and on." for k in range(40)]
+
+
+def opened(name: str, seed: int = 0):
+    return open_model(zoo.module(name, seed), processor=zoo.processor(name))
+
+
+@pytest.mark.parametrize("width", [8, 9])
+def test_probing_a_layernorm_reads_its_parameters(width: int) -> None:
+    norm = nn.LayerNorm(width)
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    gain, bias, kind = probe(norm)
+    assert kind == "LayerNorm"
+    torch.testing.assert_close(gain, norm.weight.detach().double(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(bias, norm.bias.detach().double(), atol=1e-5, rtol=1e-5)
+
+
+def test_probing_an_rmsnorm_that_stores_gain_minus_one() -> None:
+    config = Gemma2Config(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=8,
+        intermediate_size=32, vocab_size=50,
+    )  # fmt: skip
+    norm = Gemma2Model(config).eval().norm
+    norm.weight.data.normal_()
+    gain, bias, kind = probe(norm)
+    assert kind == "RMSNorm"
+    torch.testing.assert_close(gain, 1 + norm.weight.detach().double(), atol=1e-5, rtol=1e-5)
+    assert bias.abs().max() < 1e-6
+
+
+def test_the_implied_cosine_is_exact_where_it_must_be() -> None:
+    """Unit gain, bias along (1, …, 1), which is orthogonal to every x̂; the x̂ of each sequence sum to zero."""
+    beta, d = 0.7, 8
+    patterns = [p for p in itertools.product((-1.0, 1.0), repeat=d) if sum(p) == 0][:20]
+    half = torch.tensor(patterns[:10], dtype=torch.float64)
+    norm = Norm("final_norm", "norm", "LayerNorm", torch.ones(d).double(), torch.full((d,), beta).double(), None)
+    sequences = [
+        torch.cat([half[k : k + 2], -half[k : k + 2]]) * (k + 1) for k in range(8)
+    ]  # any length: x̂ is the same
+    y = norm.apply(torch.cat(sequences)).numpy()
+    unit = y / np.linalg.norm(y, axis=1, keepdims=True)
+    sums = unit.reshape(8, 4, d).sum(1)
+    measured = mean_cosine_inter(unit.sum(0), len(unit), energy=(sums**2).sum(), pairs=8 * 16)
+    assert norm.ratio == pytest.approx(beta)
+    assert norm.implied_cosine == pytest.approx(beta**2 / (1 + beta**2))
+    assert measured == pytest.approx(norm.implied_cosine, abs=1e-12)
+
+
+EXPECTED = {
+    "gpt2": ("LayerNorm", ["final_norm"]),
+    "gpt_neox": ("LayerNorm", ["final_norm"]),
+    "llama": ("RMSNorm", ["final_norm"]),
+    "bert": ("LayerNorm", ["block.0", "block.1", "block.2"]),
+    "vit": ("LayerNorm", ["final_norm"]),
+    "t5": ("RMSNorm", ["encoder.final_norm", "decoder.final_norm"]),
+    "wav2vec2": ("LayerNorm", ["block.0", "block.1", "block.2"]),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_norms_that_close_are_found(name: str) -> None:
+    norms = find_norms(zoo.module(name))
+    kind, closing = EXPECTED[name]
+    assert [norm.closes.name for norm in norms if norm.closes is not None] == closing
+    assert all(norm.kind == kind for norm in norms if norm.closes is not None)
+    assert all(norm.has_bias == (kind == "LayerNorm") for norm in norms if norm.closes is not None)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt_neox", "llama", "bert"])
+def test_text_models_are_measured_before_and_after_their_norms(name: str, tmp_path) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    settings = FinalNormSettings(models=[], data=[str(tmp_path / "texts.txt")], documents="lines", length=32)
+    model = opened(name)
+    result = final_norm_study([(7, model)], settings)
+    value = {(row.site, row.metric): row.value for row in result.rows if row.positions == "all" and row.at is None}
+    closing = [site for site, metric in value if metric == "cosine_above_implied"]
+    assert closing == EXPECTED[name][1]
+    for site in closing:
+        above = value[site, "mean_cosine"] - value[site, "implied_cosine"]
+        assert value[site, "cosine_above_implied"] == pytest.approx(above)
+        assert value[f"{site}.as_it_is", "mean_cosine"] == pytest.approx(value[site, "mean_cosine"], abs=0.05)
+        for ablation in ABLATIONS:
+            assert -1 <= value[f"{site}.{ablation}", "mean_cosine_intra"] <= 1
+        before = f"{site}.before_norm" if name == "bert" else "block.2"
+        assert value[site, "mean_cosine_before"] == value[before, "mean_cosine"]
+        assert (value[site, "bias_norm"] is None) == (name == "llama")
+    assert {row.step for row in result.rows} == {7}
+    assert closing[-1] in verdict_on(result.rows)
+
+
+def test_a_vision_model_is_measured_too() -> None:
+    result = final_norm_study([(None, opened("vit"))], FinalNormSettings(models=[], limit=12))
+    metrics = {(row.site, row.metric) for row in result.rows}
+    assert ("final_norm", "cosine_above_implied") in metrics
+    assert ("final_norm.mean_removed", "mean_cosine") in metrics
+
+
+def test_the_site_before_a_post_norm_is_what_enters_it() -> None:
+    """Against a plain hook on the norm of BERT's last block."""
+    model = opened("bert")
+    inputs: list[torch.Tensor] = []
+    norm = model.module.get_submodule("encoder.layer.2.output.LayerNorm")
+    hook = norm.register_forward_pre_hook(lambda _module, args: inputs.append(args[0]))
+    source = open_source(TEXTS, "text")
+    with torch.no_grad():
+        for _, batch in make_batches(model, source, length=32):
+            model.module(**batch.inputs)
+            inputs[-1] = inputs[-1][batch.valid]
+    hook.remove()
+    x = torch.cat(inputs).double()
+    unit = (x / x.norm(dim=1, keepdim=True)).sum(0)
+    expected = ((unit @ unit).item() - len(x)) / (len(x) * (len(x) - 1))
+
+    result = final_norm_study([(None, model)], _with_texts())
+    row = next(r for r in result.rows if r.site == "block.2.before_norm" and r.metric == "mean_cosine")
+    assert row.n == len(x)
+    assert row.value == pytest.approx(expected, abs=1e-6)
+
+
+def _with_texts() -> FinalNormSettings:
+    import tempfile
+    from pathlib import Path
+
+    path = Path(tempfile.mkdtemp()) / "texts.txt"
+    path.write_text("\n".join(TEXTS))
+    return FinalNormSettings(models=[], data=[str(path)], documents="lines", length=32)
+
+
+def test_ablations_do_what_they_say() -> None:
+    d = 16
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(600, d, generator=generator) + 2 * torch.randn(d, generator=generator)
+    moments = Moments(d)
+    moments.update(x)
+    bias = 3 * torch.randn(d, generator=generator).double()
+    gain = torch.rand(d, generator=generator).double() + 0.5
+    closes = next(norm.closes for norm in find_norms(zoo.module("gpt2")) if norm.closes is not None)
+    norm = Norm("final_norm", "ln_f", "LayerNorm", gain, bias, closes)
+    rows = ablation_rows(norm, moments, "test")
+    value = {row.site.rpartition(".")[2]: row.value for row in rows if row.metric == "mean_cosine"}
+    order = torch.from_numpy(moments.reservoir.sample().x).double()
+
+    def mean_cosine(y: torch.Tensor) -> float:
+        unit = y / y.norm(dim=1, keepdim=True)
+        return ((unit.sum(0) @ unit.sum(0)).item() - len(y)) / (len(y) * (len(y) - 1))
+
+    layer = nn.LayerNorm(d, eps=0.0).double()
+    layer.weight.data, layer.bias.data = gain, bias
+    with torch.no_grad():
+        assert value["as_it_is"] == pytest.approx(mean_cosine(layer(order)), abs=1e-9)
+        assert value["mean_removed"] == pytest.approx(mean_cosine(layer(order - order.mean(0))), abs=1e-6)
+        assert value["without_bias"] == pytest.approx(mean_cosine(layer(order) - bias), abs=1e-9)
+        layer.weight.data = torch.ones(d).double()
+        assert value["unit_gain"] == pytest.approx(mean_cosine(layer(order)), abs=1e-9)
+
+
+def test_a_norm_that_does_not_make_its_site_is_refused() -> None:
+    moments = Moments(8)
+    moments.update(torch.randn(100, 8, generator=torch.Generator().manual_seed(0)))
+    sample = moments.reservoir.sample()
+    norm = Norm("final_norm", "ln_f", "LayerNorm", torch.ones(8).double(), torch.ones(8).double(), None)
+    with pytest.raises(ModelError, match="does not make"):
+        check_norm(norm, sample, sample)
+
+
+def test_the_run_is_kept(tmp_path) -> None:
+    folders = [str(zoo.save("gpt2", tmp_path / f"checkpoint-{step}", seed=step)) for step in (0, 8)]
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    settings = FinalNormSettings(models=folders, data=[str(tmp_path / "texts.txt")], documents="lines", length=32)
+    measured = measure_final_norms(settings, out=tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    assert {row.step for row in run.rows(metric="implied_cosine", site="final_norm")} == {0, 8}
+    assert measured.verdict == run.manifest["verdict"]
