@@ -58,3 +58,22 @@ class MissingExtra(AnisoscopeError):
             f"{needed_for} needs the library {library!r}, which is not installed",
             do=f"pip install 'anisoscope[{extra}]'",
         )
+
+
+def printable(text: object) -> str:
+    r"""Text that is safe on a terminal: control characters are shown, not obeyed.
+
+    >>> printable("a\x1b[31mb\nc")
+    'a\\x1b[31mb\nc'
+    """
+    kept = "".join(
+        character if character in "\n\t" or not _controls(character) else character.encode("unicode_escape").decode()
+        for character in str(text)
+    )
+    return kept.encode("utf-8", "backslashreplace").decode()
+
+
+def _controls(character: str) -> bool:
+    """C0 and C1 controls, and the marks that turn the direction of text around."""
+    code = ord(character)
+    return code < 32 or 127 <= code < 160 or 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069

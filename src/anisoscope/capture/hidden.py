@@ -14,7 +14,6 @@ Convolutional maps become one vector per position (`maps="positions"`) or one fl
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,9 +23,10 @@ import torch
 from torch import Tensor, nn
 
 from anisoscope.capture.hooks import hooked
+from anisoscope.capture.inputs import model_inputs
 from anisoscope.capture.masks import Counted, RowIndex, Specials, WhisperWindow, count_positions
 from anisoscope.capture.sites import Site, body_of, choose_sites, map_sites
-from anisoscope.capture.unknown import check_sites, library_states
+from anisoscope.capture.unknown import check_sites, hidden_states_option, returned_states
 from anisoscope.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ class HiddenCapture:
         self.sites = choose_sites(found.sites, self._patterns)
         self._unchecked = None if found.known else found.sites
         self._from_library = False
-        self._options = {"use_cache": False} if "use_cache" in inspect.signature(module.forward).parameters else {}
 
     @property
     def protocol(self) -> dict[str, str]:
@@ -82,36 +81,46 @@ class HiddenCapture:
             words["encoder window"] = only
         return words
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the forward pass has to be told: to return its states, where those are what is measured."""
+        return hidden_states_option(self.module) if self._from_library else {}
+
     def run(self, batch: Batch, sink: Sink) -> None:
         """Run the model once on a batch, feeding the sink."""
-        if self._unchecked is not None:
-            self._check(batch)
-        inputs = self._inputs(batch)
+        self.prepare(batch)
+        with torch.inference_mode(), self.attached(batch, sink):
+            self.take_returned(self.module(**model_inputs(self.module, batch.inputs), **self.options), batch, sink)
+
+    def prepare(self, batch: Batch) -> None:
+        """Compare the guess at an unknown architecture with the library's own states, once."""
+        if self._unchecked is None:
+            return
         with torch.inference_mode():
-            if self._from_library:
-                self._take_library_states(inputs, batch, sink)
-                return
-            with self.attached(batch, sink):
-                self.module(**inputs)
+            checked = check_sites(self.module, self._unchecked, model_inputs(self.module, batch.inputs))
+        self.sites = choose_sites(checked.sites, self._patterns)
+        self.notes, self._from_library, self._unchecked = (checked.note,), checked.from_library, None
+
+    def take_returned(self, output: Any, batch: Batch, sink: Sink) -> None:
+        """Feed the sink with the states that the model returned, where those are what is measured."""
+        if not self._from_library:
+            return
+        receive, states = self._receiver(batch, sink), returned_states(output)
+        for site in self.sites:
+            receive(site, states.pop(site.name))
 
     @contextmanager
     def attached(self, batch: Batch, sink: Sink) -> Iterator[None]:
         """Within this context one forward pass of the model on the batch's inputs feeds the sink."""
+        if self._from_library:
+            yield
+            return
         receive = self._receiver(batch, sink)
         with hooked(self.module, self.sites, receive) as reached:
             yield
             missed = [site.name for site in self.sites if site not in reached]
             if missed:
                 raise ModelError("the forward pass did not reach a site", where=type(self.module).__name__, got=missed)
-
-    def _inputs(self, batch: Batch) -> dict[str, Any]:
-        """The batch's inputs where the model is, pixels and sounds in its precision."""
-        weight = next(weight for weight in self.module.parameters() if weight.is_floating_point())
-        inputs: dict[str, Any] = {
-            name: tensor.to(weight.device, weight.dtype if tensor.is_floating_point() else tensor.dtype)
-            for name, tensor in batch.inputs.items()
-        }
-        return inputs | self._options
 
     def _receiver(self, batch: Batch, sink: Sink) -> Callable[[Site, Tensor], None]:
         known: dict[tuple[Any, ...], Counted] = {}  # most sites of a model have the same positions
@@ -140,20 +149,6 @@ class HiddenCapture:
         state = state[:, site.prefix_tokens :] if self.specials == "drop" else state
         zeros = np.zeros(len(state), dtype=np.int64)
         return state.flatten(1), RowIndex(np.arange(len(state)), zeros, zeros.astype(bool))
-
-    def _check(self, batch: Batch) -> None:
-        """Compare the guess at an unknown architecture with the library's own states, once."""
-        assert self._unchecked is not None
-        with torch.inference_mode():
-            checked = check_sites(self.module, self._unchecked, self._inputs(batch))
-        self.sites = choose_sites(checked.sites, self._patterns)
-        self.notes, self._from_library, self._unchecked = (checked.note,), checked.from_library, None
-
-    def _take_library_states(self, inputs: dict[str, Any], batch: Batch, sink: Sink) -> None:
-        receive = self._receiver(batch, sink)
-        states = library_states(self.module, inputs) or {}
-        for site in self.sites:
-            receive(site, states.pop(site.name))
 
 
 def _as_rows(state: Tensor, site: Site) -> Tensor:

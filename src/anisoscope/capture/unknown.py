@@ -155,10 +155,18 @@ def check_sites(module: nn.Module, sites: Sequence[Site], inputs: dict[str, Any]
 
 def library_states(module: nn.Module, inputs: dict[str, Any]) -> dict[str, Tensor]:
     """Run the model; its own hidden states by name (`state.0`, `encoder.state.0`, …), empty if it returns none."""
+    return returned_states(module(**inputs, **hidden_states_option(module)))
+
+
+def hidden_states_option(module: nn.Module) -> dict[str, Any]:
+    """The argument that makes a model return its hidden states, where its forward takes it."""
     parameters = inspect.signature(module.forward).parameters.values()
-    if any(one.name == "output_hidden_states" or one.kind is one.VAR_KEYWORD for one in parameters):
-        inputs = inputs | {"output_hidden_states": True}
-    outputs = module(**inputs)
+    taken = any(one.name == "output_hidden_states" or one.kind is one.VAR_KEYWORD for one in parameters)
+    return {"output_hidden_states": True} if taken else {}
+
+
+def returned_states(outputs: Any) -> dict[str, Tensor]:
+    """The hidden states of an output by name."""
     names = {"": "hidden_states", "encoder.": "encoder_hidden_states", "decoder.": "decoder_hidden_states"}
     series = {side: getattr(outputs, name, None) or () for side, name in names.items()}
     return {f"{side}state.{k}": state for side, states in series.items() for k, state in enumerate(states)}

@@ -1,70 +1,69 @@
 """The command line: `anisoscope COMMAND`. A command's module is imported when that command runs, not before.
 
-`anisoscope --help` lists every command without importing any of them: names and one-line helps stand in `COMMANDS`.
+Studies are found in `studies/`, all other commands in `cli/commands/`: the name of the module is the command, the first
+line of its docstring the line of help.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-# name: (module, panel, one line of help)
-COMMANDS: dict[str, tuple[str, str, str]] = {
-    "measure": ("measure", "Measure", "How anisotropic each layer of a model is, of any modality."),
-    "attention": ("attention", "Measure", "Queries, keys and attention rows of a model, by layer and head."),
-    "sweep": ("sweep", "Measure", "The same along a series of training checkpoints."),
-    "vocabulary": (
-        "vocabulary",
-        "Measure",
-        "Input and output vocabulary matrices: partition function, drift, spectrum.",
-    ),
-    "final-norm": ("final_norm", "Measure", "What a model's norms do to the geometry."),
-    "vectors": ("vectors", "Measure", "Vectors in files: how anisotropic, by drift or by spectrum."),
-    "calibrate": ("calibrate", "Measure", "Similarity floor and thresholds of embeddings, and what would help."),
-    "null": ("null", "Measure", "What isotropy would look like in this many dimensions."),
-    "block": ("block", "Experiment", "The untrained block under a drift: is it the architecture?"),
-    "intervene": ("intervene", "Experiment", "Take a part of the drift away and see what it was for."),
-    "pretrain": ("pretrain", "Experiment", "Train small models from scratch, with checkpoints along the way."),
-    "variants": ("variants", "Experiment", "Train kinds of attention, or objectives, side by side and measure them."),
-    "paper": ("paper", "Experiment", "Every figure of the two papers, and whether what they say of it holds."),
-    "compare": ("compare", "Runs", "Differences between two runs by site, with intervals."),
-    "report": ("report", "Runs", "One HTML page of runs that opens offline and can be mailed."),
-    "show": ("show", "Runs", "Print a run: verdict, table, small curves."),
-    "run": ("run", "Runs", "Do again what a run.toml describes."),
-    "models": ("models", "Runs", "The models of the two papers, and which are at hand."),
-    "demo": ("demo", "Runs", "The main job on what is embedded, offline, in a few minutes."),
-}
+_FIRST = (
+    "vectors calibrate measure attention sweep vocabulary final-norm null block intervene pretrain variants paper "
+    "compare merge report show run models demo"
+).split()
+REPORT_TO = "https://github.com/anisoscope/anisoscope/issues"
+
+
+@cache
+def commands() -> dict[str, tuple[str, str]]:
+    """Every command by name: its module and its line of help, read without importing anything."""
+    from anisoscope.runs.study import entries, first_line
+
+    found = {entry.name: (entry.module, entry.summary) for entry in entries().values()}
+    for file in sorted((Path(__file__).parent / "commands").glob("[!_]*.py")):
+        summary = first_line(file.read_text(encoding="utf-8"))
+        found[file.stem.replace("_", "-")] = (f"anisoscope.cli.commands.{file.stem}", summary)
+    order = {name: place for place, name in enumerate(_FIRST)}
+    return dict(sorted(found.items(), key=lambda item: order.get(item[0], len(order))))
 
 
 class LazyCommands(TyperGroup):
     """Commands known by name; each module is imported on first use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
+        return list(commands())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """What the list of commands shows of one: its name and its line, without importing it."""
-        if cmd_name not in COMMANDS:
+        if cmd_name not in commands():
             return None
         if "_ANISOSCOPE_COMPLETE" in os.environ:
             return _load(cmd_name)
-        summary = COMMANDS[cmd_name][2]
+        summary = commands()[cmd_name][1]
         return TyperCommand(cmd_name, short_help=summary, help=summary)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that was asked for: now its module is imported."""
         name, command, rest = super().resolve_command(ctx, args)
-        return name, _load(name) if name in COMMANDS else command, rest
+        return name, _load(name) if name in commands() else command, rest
 
 
 def _load(name: str) -> Any:
-    module, _, summary = COMMANDS[name]
-    function = getattr(import_module(f"anisoscope.cli.{module}"), name.replace("-", "_"))
+    module, summary = commands()[name]
+    if module.startswith("anisoscope.studies."):
+        from anisoscope.cli.study import study_command
+
+        return study_command(name)
+    function = getattr(import_module(module), name.replace("-", "_"))
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
     single.command(name, short_help=summary)(function)
     return typer.main.get_command(single)
@@ -84,6 +83,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def root(
     version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
 ) -> None:
     """anisoscope: an instrument for the geometry of neural representations.
 
@@ -91,21 +91,45 @@ def root(
     Examples:
       anisoscope vectors embeddings.npy
       anisoscope calibrate embeddings.parquet --column embedding
-      anisoscope null --dim 768 --n 20000
+      anisoscope measure bert-base-uncased --data texts/
 
     `anisoscope COMMAND --help` explains a command, with examples.
     """
 
 
 def main(arguments: list[str] | None = None) -> Any:
-    """Run the command line: exit code 2 for bad use, 1 for a failed job, 130 for Ctrl-C; no traceback for bad input."""
-    from anisoscope.errors import AnisoscopeError
+    """Run the command line: exit code 2 for bad use, 1 for a failed job, 130 and 143 for signals.
 
+    No traceback without `--debug`, which may stand anywhere.
+    """
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    debug = "--debug" in given or bool(os.environ.get("ANISOSCOPE_DEBUG"))
     try:
-        return app(args=arguments, standalone_mode=True)
-    except AnisoscopeError as error:
-        print(f"anisoscope: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        return app(args=[word for word in given if word != "--debug"], standalone_mode=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except BaseException as error:
+        if isinstance(error, SystemExit) or debug:
+            raise
+        sys.exit(_explain(error))
+
+
+def _explain(error: BaseException) -> int:
+    """One short message for whatever went wrong, and the exit code."""
+    from anisoscope.errors import AnisoscopeError, printable
+    from anisoscope.runs.stopping import Stopped
+
+    if isinstance(error, AnisoscopeError | Stopped):
+        print(printable(f"anisoscope: {error}"), file=sys.stderr)
+        return error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        print("anisoscope: stopped", file=sys.stderr)
+        return 130
+    if isinstance(error, MemoryError):
+        print("anisoscope: not enough memory; try --batch-tokens 1024 or --sample 512", file=sys.stderr)
+        return 1
+    first = (str(error).splitlines() or [""])[0][:300]
+    print(printable(f"anisoscope: unexpected {type(error).__name__}: {first}"), file=sys.stderr)
+    print(f"  to do:    give --debug for the traceback, and report it: {REPORT_TO}", file=sys.stderr)
+    return 1

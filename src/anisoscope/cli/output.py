@@ -1,95 +1,94 @@
-"""How every command ends: a table for people, or one JSON object for machines; a CSV on request."""
+"""How every command ends: the story for people, or one JSON object for machines; CSV and figures on request."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from anisoscope.errors import UsageError, printable
+from anisoscope.runs.settings import nearest
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from matplotlib.figure import Figure
-
     from anisoscope.runs.measurement import Measurement
-    from anisoscope.runs.store import Run
+    from anisoscope.runs.study import Study
     from anisoscope.runs.table import Row
 
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder (default: one under anisoscope-runs/).")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on standard output.")]
-Csv = Annotated[Path | None, typer.Option("--csv", help="Also write the tidy table to this CSV file.")]
-ExistingOption = Annotated[
-    str,
-    typer.Option(
-        "--existing",
-        help="What to do with a run that is there: resume (or use again), reuse, replace, refuse.",
-        metavar="resume|reuse|replace|refuse",
-    ),
-]
+EXISTING = ("resume", "reuse", "replace", "refuse")
 
 
-def existing_policy(value: str) -> Any:
-    """Check the value of --existing."""
-    from anisoscope.errors import UsageError
-
-    allowed = ("resume", "reuse", "replace", "refuse")
-    if value not in allowed:
-        raise UsageError("unknown value of --existing", got=value, expected=", ".join(allowed))
+def checked_existing(value: str) -> Any:
+    """The value of --existing, or an error with the nearest word."""
+    if value not in EXISTING:
+        do = nearest(value, EXISTING)[2:] or None
+        raise UsageError("unknown value of --existing", got=value, expected=", ".join(EXISTING), do=do)
     return value
 
 
-def finish(measurement: Measurement, *, as_json: bool, csv: Path | None = None, title: str = "") -> None:
-    """End a command that made a run: the table (or JSON) and where the run is."""
-    folder = measurement.run.folder if measurement.run else None
-    if csv is not None:
-        write_csv(csv, measurement.rows)
-    if as_json:
-        print_json({"run": str(folder) if folder else None, "verdict": measurement.verdict,
-                    "measurements": [row.as_dict() for row in measurement.rows]})  # fmt: skip
-        return
-    from rich.console import Console
+def finish(
+    study: Study, measurement: Measurement, given: Mapping[str, Any], *, inputs: Iterable[str | Path] = ()
+) -> None:
+    """End a command that made or opened a run."""
+    if given.get("csv") is not None:
+        write_csv(given["csv"], measurement.rows, inputs=inputs, force=bool(given.get("force")))
+    if given.get("json"):
+        print_json(as_json(measurement))
+    else:
+        from anisoscope.report.terminal import tell
 
-    from anisoscope.report.terminal import show
+        tell(study, measurement, everything=bool(given.get("all")))
+    if given.get("figures") and measurement.run is not None:
+        from anisoscope.report.figures import draw
 
-    console = Console()
-    show(console, measurement.rows, title=title, verdict=measurement.verdict, notes=measurement.notes)
-    if folder:
-        console.print(f"run: {folder}", highlight=False, soft_wrap=True, markup=False)
+        written = draw(measurement.run)
+        if written and not given.get("json"):
+            say(f"figures: {', '.join(str(path) for path in written if path.suffix == '.svg')}")
 
 
-def say_figures(run: Run, figures: Mapping[str, Callable[[Run], Figure]], *, quiet: bool) -> list[Path]:
-    """Draw figures into the run's folder (unless they are there) and say where they are."""
-    from anisoscope.report.figures.style import FORMATS, save
+def as_json(measurement: Measurement) -> dict[str, Any]:
+    """The one object of `--json`: version 1 of its schema is `docs/reference/schema.json`."""
+    verdict = measurement.verdict
+    sentence = verdict if isinstance(verdict, str) else verdict.sentence
+    return {
+        "schema": 1,
+        "run": str(measurement.run.folder) if measurement.run else None,
+        "command": measurement.command,
+        "verdict": str(verdict),
+        "sentence": sentence,
+        "notes": list(measurement.notes),
+        "measurements": [row.as_dict() for row in measurement.rows],
+    }
 
-    written: list[Path] = []
-    for name, draw in figures.items():
-        paths = [run.folder / "figures" / f"{name}.{kind}" for kind in FORMATS]
-        written += paths if all(path.exists() for path in paths) else save(draw(run), run.folder / "figures", name)
-    if not quiet:
-        typer.echo(f"figures: {', '.join(str(path) for path in written if path.suffix == '.svg')}")
-    return written
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print a line whose names may be hostile."""
+    typer.echo(printable(text), err=err)
 
 
 def print_json(value: dict[str, Any]) -> None:
     """Exactly one object on standard output."""
     import json
 
-    json.dump(value, sys.stdout, ensure_ascii=False, allow_nan=False)
+    json.dump(value, sys.stdout, ensure_ascii=True, allow_nan=False)
     sys.stdout.write("\n")
 
 
-def write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """The tidy table as CSV, written under another name and renamed."""
+def write_csv(path: Path, rows: Sequence[Row], *, inputs: Iterable[str | Path] = (), force: bool = False) -> None:
+    """The tidy table as CSV. A text that a spreadsheet would take for a formula is led by an apostrophe."""
+    from dataclasses import replace
+
     import pyarrow.csv
 
-    from anisoscope.errors import StoreError
-    from anisoscope.runs.store import atomic
     from anisoscope.runs.table import to_table
+    from anisoscope.runs.writing import guarded
 
-    try:
-        with atomic(path) as partial:
-            pyarrow.csv.write_csv(to_table(rows), partial)
-    except OSError as error:
-        raise StoreError("the CSV file cannot be written", where=path, got=error) from error
+    def harmless(row: Row) -> Row:
+        texts = ("run", "model", "revision", "site", "metric", "note", "positions", "protocol")
+        changed = {name: f"'{text}" for name in texts if (text := getattr(row, name) or "")[:1] in tuple("=+-@\t\r")}
+        return replace(row, **{name: text for name, text in changed.items() if text != "'"}) if changed else row
+
+    with guarded(path, inputs=inputs, force=force) as partial:
+        pyarrow.csv.write_csv(to_table(map(harmless, rows)), partial)

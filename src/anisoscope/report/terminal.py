@@ -1,165 +1,92 @@
-"""A run on the terminal: the verdict, a table that fits, small curves. Everything comes from the stored rows."""
+"""A run on the terminal: the sentence first, then the study's own story. Everything comes from the stored rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from anisoscope.report.metrics import GROUPS, METRICS
+from anisoscope.errors import printable
+from anisoscope.runs.story import Story, Table, interval, number
 from anisoscope.runs.table import Row
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
-BARS = "▁▂▃▄▅▆▇█"
+    from anisoscope.runs.measurement import Measurement
+    from anisoscope.runs.study import Study
 
-
-def number(value: float | None) -> str:
-    """Four significant digits, as short as it gets; a dash for what is missing.
-
-    >>> number(0.123456), number(12000.0), number(None), number(1e-7)
-    ('0.1235', '12,000', '–', '1e-07')
-    """
-    if value is None:
-        return "–"
-    if abs(value) < 1e-12:
-        return "0"
-    if value == int(value) and abs(value) < 1e7:
-        return f"{int(value):,}"
-    return f"{value:.4g}"
+_FEW = 24  # rows that a plain table shows before it asks for --all
 
 
-def interval(row: Row) -> str:
-    return "" if row.low is None or row.high is None else f"{number(row.low)} … {number(row.high)}"
+def tell(study: Study | None, measurement: Measurement, *, everything: bool = False, console: Any = None) -> None:
+    """Print a measurement: what it says, the tables, what has to be known, where it is."""
+    from rich.console import Console
+
+    out: Console = console or Console(highlight=False)
+    story = study.story(measurement.rows) if study is not None and study.story is not None else plain(measurement.rows)
+    _say(out, f"{measurement.command}: {sentence(measurement)}", style="bold")
+    for line in story.header:
+        _say(out, line) if line else None
+    for table in [*story.tables, *(story.more if everything else ())]:
+        out.print(drawn(table, out.width))
+    for line in story.lines:
+        _say(out, line)
+    for note in measurement.notes:
+        _say(out, f"note: {note}", style="yellow")
+    if story.more and not everything:
+        _say(out, f"{sum(len(table.cells) for table in story.more)} more lines with --all")
+    if measurement.run is not None:
+        _say(out, f"run: {measurement.run.folder}")
 
 
-def sparkline(values: Sequence[float | None], *, low: float | None = None, high: float | None = None) -> str:
-    """A line of blocks; a gap where a value is missing.
-
-    >>> sparkline([0.0, 0.5, None, 1.0])
-    '▁▅ █'
-    """
-    known = [value for value in values if value is not None]
-    if not known:
-        return ""
-    bottom, top = min(known) if low is None else low, max(known) if high is None else high
-    span = (top - bottom) or 1.0
-    marks = [" " if v is None else BARS[round((len(BARS) - 1) * min(max((v - bottom) / span, 0), 1))] for v in values]
-    return "".join(marks)
+def sentence(measurement: Measurement) -> str:
+    """What the measurement says, in one sentence."""
+    verdict = measurement.verdict
+    return verdict if isinstance(verdict, str) else verdict.sentence
 
 
-def show(console: Console, rows: Sequence[Row], *, title: str, verdict: str | None, notes: Sequence[str] = ()) -> None:
-    """Print a run: one cloud in full, or many sites side by side."""
-    console.print(f"[bold]{_plain(title)}[/bold]")
-    if verdict:
-        console.print(f"verdict: [bold]{_plain(verdict)}[/bold]")
-    for note in notes:
-        console.print(f"[yellow]note:[/yellow] {_plain(note)}")
-    sites = list(dict.fromkeys((row.model, row.site) for row in rows if row.metric == "verdict"))  # clouds are judged
-    if not sites:
-        console.print(_plain_rows(rows))
-    elif len(sites) == 1:
-        for table in _one_cloud(rows):
-            console.print(table)
-    else:
-        console.print(_many_sites(rows, wide=console.width >= 100))
-        for line in _curves(rows):
-            console.print(line, highlight=False)
+def _say(console: Console, text: str, style: str | None = None) -> None:
+    console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def _curves(rows: Sequence[Row]) -> list[str]:
-    """The average cosine along the sites of each model, drawn in a line."""
-    lines = []
-    for model in dict.fromkeys(row.model for row in rows if row.metric == "verdict"):
-        values = [row.value for row in rows if (row.model, row.metric, row.positions) == (model, "mean_cosine", "all")]
-        name = f" {_plain(model)}" if model else ""
-        lines.append(f"cosine along the sites, 0 to 1: {sparkline(values, low=0.0, high=1.0)}{name}")
-    return lines
-
-
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
-
-
-def _table(*columns: tuple[str, str]) -> Table:
+def drawn(table: Table, width: int) -> Any:
+    """A table of rich; names are never cut, but folded where the screen is too narrow."""
     from rich import box
-    from rich.table import Table
+    from rich.table import Table as RichTable
+    from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for name, side in columns:
-        table.add_column(name, justify="right" if side == "right" else "left", no_wrap=side == "right")
-    return table
-
-
-def _one_cloud(rows: Sequence[Row]) -> list[Table]:
-    by_name = {row.metric: row for row in rows if row.positions == "all"}
-    tables = []
-    for group in GROUPS:
-        table = _table((group, "left"), ("value", "right"), ("95 % interval", "right"), ("isotropic", "right"))
-        for name, meaning in METRICS.items():
-            row = by_name.get(name)
-            if meaning.group == group and row is not None and row.value is not None:
-                null = "" if row.null is None else number(row.null)
-                table.add_row(meaning.label, number(row.value), interval(row), null)
-        if table.row_count:
-            tables.append(table)
-    shares = [row for row in rows if row.metric == "cosine_share" and row.positions == "all"]
-    if shares:
-        table = _table(("carries the cosine", "left"), ("share", "right"))
-        for row in shares[:3]:
-            table.add_row(f"dimension {row.at:.0f}", f"{row.value:.1%}" if row.value is not None else "–")
-        tables.append(table)
-    return tables
+    shown = RichTable(
+        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=Text(printable(table.title)) if table.title else None,
+        title_justify="left", caption=Text(printable(table.caption)) if table.caption else None, caption_justify="left",
+    )  # fmt: skip
+    for place, name in enumerate(table.columns):
+        left = place < table.text
+        shown.add_column(Text(printable(name)), justify="left" if left else "right", no_wrap=not left, overflow="fold")
+    for cells in table.cells:
+        shown.add_row(*(Text(printable(cell)) for cell in cells))
+    return shown
 
 
-def _plain_rows(rows: Sequence[Row]) -> Table:
+def plain(rows: Sequence[Row]) -> Story:
     """Whatever a study found: sites side by side where a few share their metrics, else line by line."""
-    sites = list(dict.fromkeys(row.site for row in rows))
-    names = list(dict.fromkeys(_name(row) for row in rows))
+    rows = [row for row in rows if row.value is not None or row.metric != "verdict"]
+    sites, names = list(dict.fromkeys(row.site for row in rows)), list(dict.fromkeys(map(_name, rows)))
     cells = {(row.site, _name(row)): row for row in rows}
     if 1 < len(sites) <= 5 and len(cells) == len(rows) == len(sites) * len(names):
-        table = _table(("", "left"), *((_plain(site), "right") for site in sites))
-        for name in names:
-            table.add_row(_plain(name), *(number(cells[site, name].value) for site in sites))
-        return table
-    columns = (
-        ("site", "left"),
-        ("metric", "left"),
-        ("value", "right"),
-        ("95 % interval", "right"),
-        ("isotropic", "right"),
-    )
-    table = _table(*columns)
-    for row in rows:
-        null = "" if row.null is None else number(row.null)
-        table.add_row(_plain(row.site), _plain(_name(row)), number(row.value), interval(row), null)
-    return table
+        return Story([Table(("", *sites), [[name, *(number(cells[site, name].value) for site in sites)] for name in names])])
+    columns = ("site", "metric", "value", "95 % interval", "isotropic")
+    body = [
+        [row.site, _name(row), number(row.value), interval(row), "" if row.null is None else number(row.null)]
+        for row in rows
+    ]
+    return Story([Table(columns, body[:_FEW], text=2)], more=[Table(columns, body[_FEW:], text=2)] if body[_FEW:] else ())
 
 
 def _name(row: Row) -> str:
-    return row.metric if row.at is None else f"{row.metric} at {number(row.at)}"
-
-
-def _many_sites(rows: Sequence[Row], *, wide: bool) -> Table:
-    """One line a site: the average cosine with its interval, drift, dimensions in use, verdict."""
-    several = len({row.model for row in rows if row.model}) > 1
-    columns = [("model", "left")] if several else []
-    columns += [("site", "left"), ("cosine", "right"), ("95 % interval", "right"), ("drift ratio", "right")]
-    columns += [("dims", "right"), ("norm", "right")] if wide else [("dims", "right")]
-    table = _table(*columns, ("verdict", "left"))
-    cells = {(row.model, row.site, row.metric): row for row in rows if row.positions == "all"}
-    for model, site in dict.fromkeys((row.model, row.site) for row in rows if row.metric == "mean_cosine"):
-        found = {name: cells.get((model, site, name)) for name in
-                 ("mean_cosine", "drift_ratio", "participation_ratio_unbiased", "mean_norm", "verdict")}  # fmt: skip
-        cosine, judged = found["mean_cosine"], found["verdict"]
-        line = [_plain(model)] if several else []
-        line += [_plain(site), number(cosine.value if cosine else None), interval(cosine) if cosine else ""]
-        line += [
-            number(row.value if row else None) for row in (found["drift_ratio"], found["participation_ratio_unbiased"])
-        ]
-        line += [number(found["mean_norm"].value if found["mean_norm"] else None)] if wide else []
-        table.add_row(*line, _plain(judged.note.split(":")[0]) if judged else "")
-    return table
+    """The metric with whatever tells it from others of its site: step, seed, quantity, positions."""
+    parts = [row.metric]
+    parts += [f"step {row.step}"] if row.step is not None else []
+    parts += [f"seed {row.seed}"] if row.seed is not None else []
+    parts += [f"at {number(row.at)}"] if row.at is not None else []
+    parts += [row.positions] if row.positions != "all" else []
+    return ", ".join(parts)

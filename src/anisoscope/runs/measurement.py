@@ -1,20 +1,21 @@
-"""What a measurement gives back: the tidy rows, the verdict, and a way to keep them.
+"""What a study gives back: the tidy rows, the verdict, and everything that is needed to keep them.
 
 >>> m = Measurement((Row(site="x", metric="mean_cosine", value=0.5, n=10),), verdict="drifted")
 >>> m.value("mean_cosine"), m.table().num_rows
 (0.5, 1)
+>>> m
+Measurement(1 rows, drifted)
 """
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from anisoscope.errors import UsageError
-from anisoscope.inference.cloud import Cloud
+from anisoscope.runs.settings import nearest
 from anisoscope.runs.store import Run, write_run
 from anisoscope.runs.table import Row, to_table
 
@@ -24,101 +25,157 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import torch
 
+    from anisoscope.inference.verdict import Verdict
+    from anisoscope.inference.cloud import Cloud
 
-@dataclass(frozen=True)
+_MANIFEST = ("protocol", "data", "model", "inputs", "about", "shard")
+
+
+@dataclass(frozen=True, repr=False)
 class Measurement:
-    """Rows of the tidy table with their verdict; `run` is the folder it was kept in, if it was."""
+    """Rows of the tidy table with their verdict; `run` is the folder it was kept in, if it was.
+
+    - `verdict`: words, the numbers that decided and one sentence; `verdicts`: those of single sites, as plain values;
+    - `settings`, `protocol`, `data`, `model`, `inputs`: what was asked, what counted, what was read;
+    - `arrays`, `state`: curves and sums, where the study has any;
+    - `in_memory`: the settings whose values were objects, which no file can repeat.
+    """
 
     rows: tuple[Row, ...]
-    verdict: str
+    verdict: Verdict | str
     notes: tuple[str, ...] = ()
     run: Run | None = None
     command: str = "measurement"
     settings: Mapping[str, Any] = field(default_factory=dict)
     protocol: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
-    arrays: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
-    state: Mapping[str, torch.Tensor] = field(default_factory=dict, repr=False)
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    state: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+    verdicts: tuple[Mapping[str, Any], ...] = ()
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+    shard: str | None = None
+    in_memory: tuple[str, ...] = ()
 
     @classmethod
-    def of_run(cls, run: Run) -> Measurement:
+    def of_run(cls, run: Run) -> Self:
         """The measurement that a run folder holds."""
         manifest = run.manifest
         return cls(
-            tuple(run.rows()), manifest.get("verdict") or "", tuple(manifest.get("notes", ())), run, run.command,
-            manifest["settings"], manifest["protocol"], manifest["data"],
-        )  # fmt: skip
+            tuple(run.rows()),
+            read_verdict(manifest.get("verdict")),
+            tuple(manifest.get("notes", ())),
+            run,
+            run.command,
+            manifest["settings"],
+            verdicts=tuple(manifest.get("verdicts", ())),
+            in_memory=tuple(manifest.get("in_memory", ())),
+            **{name: manifest[name] for name in _MANIFEST if name in manifest},
+        )
+
+    def __repr__(self) -> str:
+        where = f", {self.run.folder}" if self.run else ""
+        return f"{type(self).__name__}({len(self.rows)} rows, {self.verdict}{where})"
 
     def table(self) -> pa.Table:
-        """The tidy table (pyarrow), one row a measurement."""
+        """The tidy table (pyarrow), one row per measurement."""
         return to_table(self.rows)
 
     def to_pandas(self) -> pd.DataFrame:
         """The tidy table as a pandas DataFrame; needs pandas."""
         return self.table().to_pandas()
 
-    def value(self, metric: str, *, site: str | None = None, positions: str = "all") -> float | None:
+    def value(
+        self,
+        metric: str,
+        *,
+        site: str | None = None,
+        model: str | None = None,
+        step: int | None = None,
+        positions: str = "all",
+    ) -> float | None:
         """One number; a clear error where it is not there or is ambiguous."""
+        asked = {"site": site, "model": model, "step": step}
         found = [
             row
             for row in self.rows
-            if row.metric == metric and row.positions == positions and (site is None or row.site == site)
+            if row.metric == metric
+            and row.positions == positions
+            and all(wanted is None or getattr(row, name) == wanted for name, wanted in asked.items())
         ]
-        if len(found) != 1:
-            sites = ", ".join(dict.fromkeys(row.site for row in found)) or "none"
-            raise UsageError(
-                f"{metric!r} is not one number here", got=f"{len(found)} rows, sites: {sites}", do="name the site"
-            )
-        return found[0].value
-
-    def save(self, folder: Path | str, *, seconds: float | None = None, model: Mapping[str, Any] | None = None) -> Run:
-        """Keep it as a run folder."""
-        return write_run(
-            folder, command=self.command, settings=self.settings, rows=self.rows, protocol=self.protocol,
-            arrays=self.arrays, state=self.state, data=self.data, verdict=self.verdict, notes=self.notes,
-            seconds=seconds, model=model,
-        )  # fmt: skip
-
-    def _repr_html_(self) -> str:
-        """A small table for notebooks: metrics over all positions, with interval and null."""
-        shown = [row for row in self.rows if row.positions == "all" and row.value is not None][:60]
-        cells = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in _cells(row)) + "</tr>" for row in shown
+        if len(found) == 1:
+            return found[0].value
+        known = dict.fromkeys(row.metric for row in self.rows)
+        if metric not in known:
+            near = nearest(metric, known)[2:]
+            raise UsageError("there is no such metric here", got=metric, do=near or f"one of {', '.join(known)}")
+        sites = ", ".join(dict.fromkeys(row.site for row in found)) or f"none{nearest(site or '', self.sites())}"
+        raise UsageError(
+            f"{metric!r} is not one number here",
+            got=f"{len(found)} rows, sites: {sites}",
+            do="name the site (and the model, the step)",
         )
-        head = "".join(f"<th>{name}</th>" for name in ("site", "metric", "value", "95 % interval", "null", "n"))
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{cells}</tbody></table>"
-        return f"<p><b>{html.escape(self.verdict)}</b></p>{table}"
+
+    def sites(self) -> list[str]:
+        """The sites in order of computation."""
+        return list(dict.fromkeys(row.site for row in self.rows))
+
+    def save(self, folder: Path | str, *, seconds: float | None = None) -> Run:
+        """Keep it as a run folder, with all that it holds."""
+        run = self.run
+        seconds = run.manifest.get("seconds") if run is not None and seconds is None else seconds
+        return write_run(
+            folder,
+            command=self.command,
+            settings=self.settings,
+            rows=self.rows,
+            arrays=self.arrays or (run.arrays() if run else {}),
+            state=self.state or (run.state() if run else {}),
+            seconds=seconds,
+            in_memory=self.in_memory,
+            verdict=write_verdict(self.verdict),
+            verdicts=[dict(one) for one in self.verdicts],
+            notes=list(self.notes),
+            **{name: getattr(self, name) for name in _MANIFEST},
+        )
+
+    def changed(self, **fields_: Any) -> Self:
+        """The same measurement with other fields."""
+        return type(self)(**{**{one.name: getattr(self, one.name) for one in fields(self)}, **fields_})
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    interval = "" if row.low is None or row.high is None else f"{row.low:.4g} … {row.high:.4g}"
-    null = "" if row.null is None else f"{row.null:.4g}"
-    return row.site, row.metric, f"{row.value:.4g}", interval, null, str(row.n or "")
+def write_verdict(verdict: Verdict | str) -> Any:
+    """A verdict as plain values."""
+    return verdict if isinstance(verdict, str) else verdict.as_dict()
+
+
+def read_verdict(written: Any) -> Verdict | str:
+    """A verdict from a manifest: an object, or the text of earlier versions."""
+    if isinstance(written, Mapping):
+        from anisoscope.inference.verdict import Verdict
+
+        return Verdict.from_dict(written)
+    return written or ""
 
 
 def cloud_rows(cloud: Cloud, **context: Any) -> list[Row]:
     """The rows of a measured cloud; `context` fills the columns that say what was measured (site, model, layer, …)."""
     rows = [
         Row(
-            metric=e.metric, value=e.value, low=e.low, high=e.high, null=e.null, n=e.n, note=e.note, at=e.at,
-            positions=positions, **context,
+            metric=e.metric,
+            value=e.value,
+            low=e.low,
+            high=e.high,
+            null=e.null,
+            n=e.n,
+            note=e.note,
+            at=e.at,
+            positions=positions,
+            **context,
         )
         for positions, estimates in cloud.estimates.items()
         for e in estimates
-    ]  # fmt: skip
-    judged = Row(metric="verdict", note=f"{cloud.verdict}: {cloud.verdict.because}", n=rows[0].n, **context)
+    ]
+    judged = Row(metric="verdict", note=cloud.verdict.sentence, n=rows[0].n, **context)
     return [*rows, judged]
-
-
-def verdict_of(words: Iterable[str]) -> str:
-    """One line for many sites: how many got which verdict, the most frequent first.
-
-    >>> verdict_of(["drifted", "drifted", "isotropic"])
-    'drifted (2 of 3 sites); isotropic (1)'
-    """
-    words = list(words)
-    counts = sorted(((words.count(word), word) for word in set(words)), key=lambda pair: (-pair[0], pair[1]))
-    if len(counts) == 1:
-        return counts[0][1] if len(words) == 1 else f"{counts[0][1]} (all {len(words)} sites)"
-    parts = [f"{word} ({count}{f' of {len(words)} sites' if i == 0 else ''})" for i, (count, word) in enumerate(counts)]
-    return "; ".join(parts)

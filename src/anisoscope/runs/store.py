@@ -3,11 +3,12 @@
     measurements.parquet   the tidy table
     arrays.safetensors     curves, histograms, coordinates (where a study has any)
     moments.safetensors    the sums, to merge or to measure again without the model (where a run keeps them)
-    manifest.json          format, versions, settings, protocol, fingerprint of the data, seconds
+    manifest.json          format, versions, settings, protocol, what was read, verdict, and the checksum of every file
     run.toml               reproduces the run: `anisoscope run run.toml`
 
 Each file is written under another name and renamed, the manifest last: a folder with a manifest is a finished run, and
-a half-written file never appears under its final name.
+a half-written file never appears under its final name. Every file is verified against its checksum before it is used,
+the manifest against its own. Runs of format 1 have no checksums; they open with a note.
 """
 
 from __future__ import annotations
@@ -15,32 +16,38 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from anisoscope.errors import StoreError, UsageError
-from anisoscope.runs import toml
-from anisoscope.runs.table import Row, from_table, to_table
+from anisoscope.runs.table import Row, from_table, schema, to_table
+from anisoscope.runs.writing import RUN_FILES, atomic, file_sha256
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     import torch
 
-FORMAT = 1
+FORMAT = 2
 Existing = Literal["resume", "reuse", "replace", "refuse"]
+TABLE, ARRAYS, SUMS, MANIFEST, PLAN = RUN_FILES
 _LIBRARIES = ("anisoscope", "numpy", "scipy", "torch", "transformers")
+_FOLDERS = ("partial", "figures", "training", "measured")  # what a run may hold besides its files
+_ANEW = "make the run anew"
+_BLANK = "0" * 64
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run folder, read lazily."""
+    """A finished run folder, read lazily; each file is verified when it is first read."""
 
     folder: Path
     manifest: dict[str, Any]
@@ -49,8 +56,11 @@ class Run:
         """The tidy table, as it opens in pandas, polars and DuckDB too."""
         import pyarrow.parquet as pq
 
-        with _damage_named(self.folder / "measurements.parquet") as path:
-            return pq.read_table(path)
+        with self._reading(TABLE) as path:
+            table = pq.read_table(path)
+        if self.manifest["format"] > 1 and (table.num_rows, table.schema) != (self.manifest["rows"], schema()):
+            raise StoreError("the table is not the one of this run", where=self.folder / TABLE, do=_ANEW)
+        return table
 
     @cached_property
     def _rows(self) -> list[Row]:
@@ -64,15 +74,31 @@ class Run:
         """The arrays that a study keeps beside the table; empty where there are none."""
         from safetensors.numpy import load_file
 
-        with _damage_named(self.folder / "arrays.safetensors") as path:
+        with self._reading(ARRAYS) as path:
             return load_file(path) if path.exists() else {}
 
     def state(self) -> dict[str, torch.Tensor]:
         """The sums; empty where the run did not keep them."""
         from safetensors.torch import load_file
 
-        with _damage_named(self.folder / "moments.safetensors") as path:
+        with self._reading(SUMS) as path:
             return load_file(path) if path.exists() else {}
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[Path]:
+        """Read a file of the run; a damaged, missing or foreign one becomes an error that names it."""
+        from pyarrow import ArrowException
+        from safetensors import SafetensorError
+
+        path, known = self.folder / name, self.manifest.get("files", {}).get(name)
+        try:
+            if known is not None and file_sha256(path) != known:
+                raise StoreError("a file of this run was changed or damaged", where=path, do=_ANEW)
+            if known is None and self.manifest["format"] > 1 and path.exists():
+                raise StoreError("this file does not belong to the run", where=path, do=_ANEW)
+            yield path
+        except (OSError, ArrowException, SafetensorError, ValueError) as error:
+            raise StoreError("a file of this run cannot be read", where=path, got=error, do=_ANEW) from error
 
     @property
     def name(self) -> str:
@@ -89,99 +115,78 @@ def write_run(
     command: str,
     settings: Mapping[str, Any],
     rows: Iterable[Row],
-    protocol: Mapping[str, Any],
     arrays: Mapping[str, np.ndarray] | None = None,
     state: Mapping[str, torch.Tensor] | None = None,
-    data: Mapping[str, Any] | None = None,
-    model: Mapping[str, Any] | None = None,
     seconds: float | None = None,
-    verdict: str | None = None,
-    notes: Iterable[str] = (),
+    in_memory: Iterable[str] = (),
+    **about: Any,
 ) -> Run:
-    """Write a finished run. The manifest comes last, so that a folder with a manifest is complete."""
-    import pyarrow.parquet as pq
+    """Write a finished run. The manifest comes last, so that a folder with a manifest is complete.
 
+    `about` are further fields of the manifest, as plain values: protocol, data, model, inputs, verdict, notes, …
+    """
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "manifest.json").unlink(missing_ok=True)
+        (folder / MANIFEST).unlink(missing_ok=True)
         table = to_table(replace(row, run=row.run or folder.name) for row in rows)
-        with atomic(folder / "measurements.parquet") as path:
-            pq.write_table(table, path, compression="zstd")
-        if arrays:
-            from safetensors.numpy import save_file as save_arrays
-
-            with atomic(folder / "arrays.safetensors") as path:
-                save_arrays({name: _contiguous(array) for name, array in arrays.items()}, path)
-        if state:
-            from safetensors.torch import save_file as save_tensors
-
-            with atomic(folder / "moments.safetensors") as path:
-                save_tensors({name: tensor.contiguous() for name, tensor in state.items()}, path)
-        with atomic(folder / "run.toml") as path:
-            path.write_text(toml.dumps({"command": command, "settings": dict(settings)}), encoding="utf-8")
+        _write_files(folder, table, arrays or {}, state or {})
+        _write_plan(folder, command, settings, in_memory)
+        given = {"protocol": {}, "data": {}, "model": {}, "inputs": {}, "verdict": None, "notes": [], **about}
         manifest = {
             "format": FORMAT,
             "command": command,
             "settings": dict(settings),
-            "protocol": dict(protocol),
-            "data": dict(data or {}),
-            "model": dict(model or {}),
-            "verdict": verdict,
-            "notes": list(notes),
+            **{name: list(value) if isinstance(value, tuple) else value for name, value in given.items()},
+            "in_memory": list(in_memory),
             "rows": table.num_rows,
             "seconds": None if seconds is None else round(seconds, 3),
             "versions": versions(),
+            "files": {name: file_sha256(folder / name) for name in RUN_FILES if (folder / name).exists()},
         }
-        with atomic(folder / "manifest.json") as path:
-            path.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        _write_manifest(folder / MANIFEST, manifest)
         shutil.rmtree(folder / "partial", ignore_errors=True)
     except OSError as error:
         raise StoreError(
             "the run could not be written", where=folder, got=error, do="free some space or choose another --out"
         ) from error
-    return Run(folder, manifest)
+    return Run(folder, json.loads(json.dumps(manifest, ensure_ascii=False)))
 
 
-def _contiguous(array: np.ndarray) -> np.ndarray:
-    import numpy as np
+def _write_files(
+    folder: Path, table: pa.Table, arrays: Mapping[str, np.ndarray], state: Mapping[str, torch.Tensor]
+) -> None:
+    import pyarrow.parquet as pq
 
-    return np.ascontiguousarray(array)
+    with atomic(folder / TABLE) as path:
+        pq.write_table(table, path, compression="zstd")
+    for name in (ARRAYS, SUMS):
+        (folder / name).unlink(missing_ok=True)
+    if arrays:
+        import numpy as np
+        from safetensors.numpy import save_file as save_arrays
+
+        with atomic(folder / ARRAYS) as path:
+            save_arrays({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+    if state:
+        from safetensors.torch import save_file as save_tensors
+
+        with atomic(folder / SUMS) as path:
+            save_tensors({name: tensor.contiguous() for name, tensor in state.items()}, path)
 
 
-@contextmanager
-def atomic(path: Path):
-    """Write under another name, then rename; nothing is left behind when the writing fails."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        yield partial
-        os.replace(partial, path)
-    except Exception as error:
-        from safetensors import SafetensorError
-
-        if isinstance(error, SafetensorError):  # what safetensors makes of a full disk is no OSError
-            raise OSError(str(error)) from error
-        raise
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-@contextmanager
-def _damage_named(path: Path):
-    """Read a file of a run; what the libraries raise for a damaged or missing one becomes an error that names it."""
-    from pyarrow import ArrowException
-    from safetensors import SafetensorError
-
-    try:
-        yield path
-    except (OSError, ArrowException, SafetensorError) as error:
-        raise StoreError("a file of this run cannot be read", where=path, got=error, do="make the run anew") from error
+def _write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
+    """The manifest, led by the checksum of its own bytes with zeros in the checksum's place."""
+    text = json.dumps({"sha256": _BLANK, **manifest}, indent=2, ensure_ascii=False, default=str) + "\n"
+    digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    with atomic(path) as partial:
+        partial.write_bytes(text.replace(_BLANK, digest, 1).encode("utf-8", "surrogatepass"))
 
 
 def open_run(folder: Path | str) -> Run:
     """Open a finished run; a clear error for anything else."""
     folder = Path(folder)
-    path = folder / "manifest.json"
+    path = folder / MANIFEST
     if not path.exists():
         unfinished = (folder / "partial").exists()
         raise StoreError(
@@ -190,19 +195,33 @@ def open_run(folder: Path | str) -> Run:
             expected="a folder with manifest.json",
             do="give the same command again to continue it" if unfinished else "check the path",
         )
+    return Run(folder, read_manifest(path))
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """A manifest, verified: its checksum, its format, its shape."""
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise StoreError("the manifest of this run is damaged", where=path, got=error) from error
-    if manifest.get("format") != FORMAT:
+        raw = path.read_bytes()
+        manifest = json.loads(raw)
+    except (OSError, ValueError, RecursionError) as error:
+        raise StoreError("the manifest of this run is damaged", where=path, got=error, do=_ANEW) from error
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("command"), str):
+        raise StoreError("this is not the manifest of a run", where=path, do="check the path")
+    if manifest.get("format") not in (1, FORMAT):
         raise StoreError(
             "this run has another format",
-            where=folder,
+            where=path.parent,
             got=f"format {manifest.get('format')}",
-            expected=f"format {FORMAT}",
+            expected=f"format {FORMAT} or 1",
             do="read it with the version of anisoscope that wrote it, or upgrade",
         )
-    return Run(folder, manifest)
+    if manifest["format"] == 1 and "sha256" not in manifest:
+        old = "written by an earlier version, without checksums: its files cannot be verified"
+        return {"inputs": {}, **manifest, "notes": [*manifest.get("notes", ()), old]}
+    digest = str(manifest.get("sha256"))
+    if sha256(raw.replace(digest.encode(), _BLANK.encode(), 1)).hexdigest() != digest:
+        raise StoreError("the manifest of this run was changed or damaged", where=path, do=_ANEW)
+    return manifest
 
 
 def find_existing(folder: Path, *, command: str, settings: Mapping[str, Any], existing: Existing) -> Run | None:
@@ -218,19 +237,16 @@ def find_existing(folder: Path, *, command: str, settings: Mapping[str, Any], ex
     present = folder.exists() and any(folder.iterdir())
     if existing == "refuse" and present:
         raise StoreError("the folder is not empty", where=folder, do="choose another --out, or --existing replace")
-    if existing == "reuse" and not (folder / "manifest.json").exists():
+    if existing == "reuse" and not (folder / MANIFEST).exists():
         raise StoreError("there is no finished run to reuse", where=folder, do="leave out --existing reuse")
     if not present:
         return None
     if existing == "replace":
         _remove_run(folder)
         return None
-    recorded = folder / "run.toml"
-    if not recorded.exists():
+    if not (folder / PLAN).exists():
         raise StoreError("the folder holds something that is not a run", where=folder, do="choose another --out folder")
-    before = toml.load(recorded)
-    now = json.loads(json.dumps({"command": command, "settings": dict(settings)}))
-    differing = _differences(before, now)
+    differing = _differences(read_plan(folder / PLAN), json.loads(json.dumps([command, dict(settings)])))
     if differing:
         raise StoreError(
             "the folder holds a run of other settings",
@@ -238,37 +254,103 @@ def find_existing(folder: Path, *, command: str, settings: Mapping[str, Any], ex
             got="; ".join(f"{name} was {old!r}, now {new!r}" for name, old, new in differing[:4]),
             do="choose another --out, or --existing replace to overwrite it",
         )
-    return open_run(folder) if (folder / "manifest.json").exists() else None
+    return open_run(folder) if (folder / MANIFEST).exists() else None
 
 
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    found = [("command", before.get("command"), now["command"])] if before.get("command") != now["command"] else []
-    old, new = before.get("settings", {}), {k: v for k, v in now["settings"].items() if v is not None}
+def _differences(before: Mapping[str, Any], now: Any) -> list[tuple[str, Any, Any]]:
+    command, settings = now
+    found = [("command", before.get("command"), command)] if before.get("command") != command else []
+    old, new = before.get("settings", {}), {k: v for k, v in settings.items() if v is not None}
     names = [*new, *(name for name in old if name not in new)]
     return found + [(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
 
 
 def _remove_run(folder: Path) -> None:
     """Remove the files of a run, and only those: a mistyped --out must not delete a home folder."""
-    if not (folder / "run.toml").exists():
+    if not (folder / PLAN).exists():
         raise UsageError("this is not a run folder, so it is not replaced", where=folder, do="choose another --out")
-    for name in ("measurements.parquet", "arrays.safetensors", "moments.safetensors", "manifest.json", "run.toml"):
+    for name in RUN_FILES:
         (folder / name).unlink(missing_ok=True)
     for left_behind in folder.glob(".*.partial"):  # by a process that was killed while it wrote
         left_behind.unlink(missing_ok=True)
-    for name in ("partial", "figures"):
+    for name in _FOLDERS:
         shutil.rmtree(folder / name, ignore_errors=True)
 
 
-def begin(folder: Path, *, command: str, settings: Mapping[str, Any]) -> None:
+def begin(folder: Path, *, command: str, settings: Mapping[str, Any], in_memory: Iterable[str] = ()) -> None:
     """Record what is about to be computed, so that an interrupted run can be recognised and continued."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with atomic(folder / "run.toml") as path:  # first: a folder without it is not known for a run
-            path.write_text(toml.dumps({"command": command, "settings": dict(settings)}), encoding="utf-8")
+        if not (folder / PLAN).exists():
+            _write_plan(folder, command, settings, in_memory)  # first: a folder without it is not known for a run
         (folder / "partial").mkdir(exist_ok=True)
     except OSError as error:
         raise StoreError("the run folder cannot be made", where=folder, got=error, do="choose another --out") from error
+
+
+def _write_plan(folder: Path, command: str, settings: Mapping[str, Any], in_memory: Iterable[str]) -> None:
+    import tomli_w
+
+    plan: dict[str, Any] = {"command": command}
+    if in_memory:
+        plan["in_memory"] = list(in_memory)
+    plan["settings"] = {name: value for name, value in settings.items() if value is not None}
+    with atomic(folder / PLAN) as path:
+        path.write_text(tomli_w.dumps(plan), encoding="utf-8", errors="surrogateescape")
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """The TOML file of a run: its command, its settings, and nothing else."""
+    import tomllib
+
+    try:
+        plan = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UsageError("there is no such file", where=path) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError("this is not valid TOML", where=path, got=error) from error
+    unknown = set(plan) - {"command", "settings", "in_memory"}
+    if unknown:
+        raise UsageError("unknown table in the plan", where=path, got=", ".join(sorted(unknown)), expected="settings")
+    if not isinstance(plan.get("command"), str) or not isinstance(plan.get("settings", {}), dict):
+        raise UsageError("this is not a plan", where=path, expected="command = NAME and a table [settings]")
+    return plan
+
+
+@contextmanager
+def locked(folder: Path | None, *, active: bool = True) -> Iterator[Callable[[], None]]:
+    """Yields a function that takes the folder for this process alone; it is free again when the process ends."""
+    if folder is None or not active:
+        yield lambda: None
+        return
+    import fcntl
+
+    held: list[Any] = []
+    path = folder / ".lock"
+
+    def take() -> None:
+        if held:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = path.open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            stream.seek(0)
+            owner = stream.read(200).strip() or "another process"
+            stream.close()
+            raise StoreError("another process is at work in this folder", where=folder, got=owner) from None
+        stream.truncate(0)
+        stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        stream.flush()
+        held.append(stream)
+
+    try:
+        yield take
+    finally:
+        for stream in held:
+            path.unlink(missing_ok=True)
+            stream.close()
 
 
 def versions() -> dict[str, str]:

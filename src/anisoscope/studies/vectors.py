@@ -1,87 +1,104 @@
-"""Vectors in files or in memory: one streaming pass, every metric, a verdict."""
+"""Vectors in files or arrays: how anisotropic, by drift or by spectrum.
+
+One streaming pass, every metric from its sums, a verdict.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from anisoscope.errors import InputError, UsageError
-from anisoscope.runs.measurement import Measurement, cloud_rows
-from anisoscope.runs.plan import Settings, default_folder, reuse_or_begin
-from anisoscope.runs.progress import track
-from anisoscope.runs.store import Existing
+from anisoscope.errors import InputError
+from anisoscope.runs.collected import Collected
+from anisoscope.runs.job import Job
+from anisoscope.runs.settings import Sample, option
+from anisoscope.runs.story import Story, Table, interval, number
+from anisoscope.runs.study import SHARED, Findings, Study, words_of
+from anisoscope.runs.table import Row
 
 if TYPE_CHECKING:
-    from anisoscope.accumulate.moments import Moments
+    from anisoscope.inputs.vectors.source import VectorSource
+    from anisoscope.runs.collected import Part
 
 SITE = "vectors"
-_ROWS_PER_BLOCK = 8192
-_BLOCK_BYTES = 64 * 2**20
 
 
-class VectorsSettings(Settings):
-    """What `anisoscope vectors` does; the same fields make its run.toml."""
+class VectorFiles(Sample):
+    """Files of vectors, and which of their columns are read."""
 
-    command = "vectors"
-
-    files: list[str]
-    column: str | None = None
-    group: str | None = None
-    spectrum: bool = True
-    neighbours: bool = True
-    sample: int = 4096
-    seed: int = 0
-
-
-def measure_files(settings: VectorsSettings, *, out: Path | None = None, existing: Existing = "resume") -> Measurement:
-    """Measure the vectors of files and keep the run; a finished run of the same settings is used again."""
-    from anisoscope.inputs.vectors.source import open_vectors
-
-    source = open_vectors(settings.files, column=settings.column, group=settings.group)
-    fingerprint = source.fingerprint()
-    folder = out or default_folder(settings, name=source.name, data=fingerprint)
-    finished = reuse_or_begin(folder, settings, existing=existing, data=fingerprint)
-    if finished is not None:
-        return Measurement.of_run(finished)
-    started = time.monotonic()
-    moments = sum_vectors(source, settings)
-    found = measure_moments(moments, settings, grouped=settings.group)
-    data = {"name": source.name, "fingerprint": fingerprint, "rows": moments.sums().n, "dimension": moments.d}
-    data |= {"unreadable": [f"{path}: {reason}" for path, reason in source.unreadable]}
-    notes = (*found.notes, *(f"unreadable: {line}" for line in data["unreadable"]))
-    run = Measurement(
-        found.rows, found.verdict, notes, None, settings.command, settings.as_dict(), found.protocol, data,
-        state=moments.state(),
-    ).save(folder, seconds=time.monotonic() - started)  # fmt: skip
-    return Measurement.of_run(run)
+    files: list[str] = option(
+        "Files, folders or globs: .npy .npz .safetensors .parquet .arrow .feather .csv .jsonl",
+        argument=True,
+        paths=True,
+        min_length=1,
+    )
+    column: str | None = option("Column or array that holds the vectors.", None)
+    group: str | None = option("Column that names each row's sequence (document, user, …).", None)
 
 
-def sum_vectors(source: Any, settings: VectorsSettings) -> Moments:
-    """One pass over the blocks of a source."""
+class VectorsSettings(VectorFiles):
+    """What `anisoscope vectors` is asked."""
+
+    spectrum: bool = option("Measure the covariance spectrum too.", True)
+    neighbours: bool = option("Measure neighbourhoods too (on a sample).", True)
+
+
+def collect(job: Job) -> Collected:
+    """One pass over the rows of the files."""
+    source = job.vectors(column=job.settings.column, group=job.settings.group)
+    return {"": sum_vectors(job, source, spectrum=job.settings.spectrum)}
+
+
+def sum_vectors(job: Job, source: VectorSource, *, label: str = "", spectrum: bool = True) -> Part:
+    """The moments of all vectors of a source, under the site `vectors`."""
+    import numpy as np
     import torch
 
-    from anisoscope.accumulate.keys import sequence_keys
     from anisoscope.accumulate.moments import Moments
+    from anisoscope.runs.observers import HiddenSums
 
-    moments = Moments(source.dim, spectrum=settings.spectrum, reservoir=settings.sample, seed=settings.seed)
-    rows = max(1, min(_ROWS_PER_BLOCK, _BLOCK_BYTES // (8 * source.dim)))
-    with track("measuring", total=source.rows, unit="vectors") as bar:
-        for block in source.blocks(rows):
-            keys = None if block.keys is None else sequence_keys(block.keys)
-            moments.update(torch.from_numpy(np.ascontiguousarray(block.x)), sequences=keys)
-            bar.advance(len(block.x))
-    return moments
+    settings = job.settings
+
+    def make() -> dict[str, Any]:
+        sums = HiddenSums()
+        sums.parts[SITE] = Moments(source.dim, spectrum=spectrum, reservoir=settings.sample, seed=settings.seed)
+        return {"hidden": sums}
+
+    def add(sums: dict[str, Any], block: Any) -> None:
+        x = torch.from_numpy(np.ascontiguousarray(block.x))
+        if not block.whole:  # shares of groups cut the rows otherwise: only float64 adds up to the last digits
+            x = x.double()
+        sums["hidden"].parts[SITE].update(x, sequences=block.keys, positions=block.positions, whole=block.whole)
+
+    part = job.sum_vectors(label or source.name, source, make, add)
+    part.about |= {"data": {"name": source.name, "fingerprint": source.fingerprint(), "dimension": source.dim}}
+    return part
 
 
-def measure_moments(moments: Moments, settings: VectorsSettings, *, grouped: str | None) -> Measurement:
+def conclude(settings: VectorsSettings, collected: Collected) -> Findings:
     """Rows and verdict from the sums; refuses a cloud with nothing to measure."""
     from anisoscope.inference.cloud import measure_cloud
+    from anisoscope.runs.measurement import cloud_rows
 
-    sums = moments.sums()
+    part = collected[""]
+    moments = part.sums["hidden"].parts[SITE]
+    check_something(moments.sums())
+    cloud = measure_cloud(moments, spectra=settings.spectrum, neighbours=settings.neighbours, things="vectors")
+    protocol = {
+        "pairs": "all pairs of different vectors",
+        "sequence": f"column {settings.group}" if settings.group else "every vector is its own sequence",
+        "excluded": "zero and non-finite vectors",
+        "sample": f"{len(moments.reservoir.sample())} vectors, seed {settings.seed}",
+    }
+    rows = cloud_rows(cloud, site=SITE, protocol=words_of(protocol))
+    data = {**part.about["data"], "rows": moments.sums().n}
+    verdicts = [{"model": "", "site": SITE, **cloud.verdict.as_dict()}]
+    return Findings(rows, cloud.verdict, notes=cloud.notes, protocol=protocol, data=data, verdicts=verdicts)
+
+
+def check_something(sums: Any) -> None:
+    """Refuse a cloud of one dimension, or of fewer than two usable vectors."""
     if sums.d < 2:
         raise InputError("vectors of one dimension have no directions to compare", got="d = 1", expected="d ≥ 2")
     if sums.n < 2:
@@ -90,45 +107,60 @@ def measure_moments(moments: Moments, settings: VectorsSettings, *, grouped: str
             got=f"{sums.n} usable vectors, {sums.zero} zero, {sums.nonfinite} with NaN or infinite entries",
             expected="at least two finite vectors that are not zero",
         )
-    cloud = measure_cloud(moments, spectra=settings.spectrum, neighbours=settings.neighbours)
-    protocol = {
-        "pairs": "all pairs of different vectors",
-        "sequence": f"column {grouped}" if grouped else "every vector is its own sequence",
-        "excluded": "zero and non-finite vectors",
-        "sample": f"{len(moments.reservoir.sample())} vectors, seed {settings.seed}",
-    }
-    words = "; ".join(f"{name}: {value}" for name, value in protocol.items())
-    rows = cloud_rows(cloud, site=SITE, protocol=words)
-    return Measurement(tuple(rows), str(cloud.verdict), cloud.notes, protocol=protocol)
 
 
-def measure_vectors(
-    x: Any, groups: Sequence[Any] | None = None, *, spectrum: bool = True, neighbours: bool = True, seed: int = 0
-) -> Measurement:
-    """Measure an array or tensor of vectors (n, d); `groups` names the sequence (document, user, …) of each row.
+def kinds() -> Mapping[str, Any]:
+    from anisoscope.runs.observers import HiddenSums
 
-    >>> rng = np.random.default_rng(0)
-    >>> m = measure_vectors(rng.standard_normal((2000, 16)) + 1.0, neighbours=False)
-    >>> m.verdict, round(m.value("mean_cosine"), 2)
-    ('drifted', 0.51)
-    """
-    import torch
+    return {"hidden": HiddenSums}
 
-    from anisoscope.accumulate.keys import sequence_keys
-    from anisoscope.accumulate.moments import Moments
 
-    tensor = x.detach() if isinstance(x, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(x))
-    if tensor.ndim != 2:
-        raise UsageError("vectors come as the rows of a matrix", got=f"shape {tuple(tensor.shape)}", expected="(n, d)")
-    settings = VectorsSettings(files=[], spectrum=spectrum, neighbours=neighbours, seed=seed)
-    moments = Moments(tensor.shape[1], spectrum=spectrum, seed=seed)
-    keys = None if groups is None else sequence_keys(str(group) for group in groups)
-    for start in range(0, len(tensor), _ROWS_PER_BLOCK):
-        rows = slice(start, start + _ROWS_PER_BLOCK)
-        moments.update(tensor[rows], sequences=None if keys is None else keys[rows])
-    found = measure_moments(moments, settings, grouped=None if groups is None else "groups")
-    data = {"name": "array in memory", "rows": len(tensor), "dimension": tensor.shape[1]}
-    return Measurement(
-        found.rows, found.verdict, found.notes, None, "measure_vectors", settings.as_dict(), found.protocol, data,
-        state=moments.state(),
-    )  # fmt: skip
+_FIRST = ("mean_cosine", "drift_ratio", "participation_ratio_unbiased", "isoscore", "cosine_q95", "hubness")
+
+
+def story(rows: Sequence[Row]) -> Story:
+    """Six lines that matter; everything else on request, by group."""
+    from anisoscope.inference.metrics import GROUPS, METRICS
+
+    by_name = {row.metric: row for row in rows if row.positions == "all" and row.at is None}
+    columns = ("", "value", "95 % interval", "isotropic")
+
+    def line(name: str) -> list[str]:
+        row = by_name[name]
+        return [METRICS[name].label, number(row.value), interval(row), "" if row.null is None else number(row.null)]
+
+    known = [name for name in METRICS if name in by_name and by_name[name].value is not None]
+    more = [
+        Table((group, *columns[1:]), [line(name) for name in known if METRICS[name].group == group]) for group in GROUPS
+    ]
+    shares = [row for row in rows if row.metric == "cosine_share" and row.positions == "all" and row.value is not None]
+    if shares:
+        cells = [[f"dimension {row.at:.0f}", f"{row.value:.1%}"] for row in shares[:3]]
+        more.append(Table(("carries the cosine", "share"), cells))
+    first = Table(columns, [line(name) for name in _FIRST if name in known])
+    return Story([first], more=[table for table in more if table.cells])
+
+
+def subject(settings: VectorsSettings) -> str:
+    return Path(settings.files[0]).name
+
+
+STUDY = Study(
+    VectorsSettings,
+    collect=collect,
+    conclude=conclude,
+    kinds=kinds,
+    story=story,
+    subject=subject,
+    machine=("threads", *SHARED),
+    help="""
+Measure vectors in files: how anisotropic they are, by drift or by spectrum, with intervals and nulls.
+
+One pass, exact over all pairs, in constant memory.
+
+Examples:
+  anisoscope vectors embeddings.npy
+  anisoscope vectors 'shards/*.parquet' --column embedding --group document
+  anisoscope vectors vectors.jsonl --json | jq .verdict
+""",
+)

@@ -75,14 +75,22 @@ class VectorSource:
         self.dtype = ", ".join(sorted({vectors.dtype for vectors in self._vectors}))
         self._as = np.float64 if any(is_wide(vectors.dtype) for vectors in self._vectors) else np.float32
 
-    def blocks(self, rows_per_block: int = 8192) -> Iterator[VectorBlock]:
+    @property
+    def grouped(self) -> bool:
+        return self._group is not None
+
+    def verify(self) -> None:
+        return None
+
+    def blocks(self, rows_per_block: int = 8192, *, wanted=None) -> Iterator[VectorBlock]:
         """All vectors in order, `rows_per_block` at a time (fewer in the last block)."""
         if rows_per_block < 1:
             raise UsageError("a block must hold at least one row", got=rows_per_block)
         chunks = (chunk for vectors in self._vectors for chunk in vectors.read(rows_per_block))
         start = 0
         for x, keys in _regroup(chunks, rows_per_block):
-            yield VectorBlock(x.astype(self._as, copy=False), keys, start)
+            if wanted is None or wanted(start // 8192):
+                yield VectorBlock(x.astype(self._as, copy=False), keys, start)
             start += len(x)
 
     def fingerprint(self) -> str:

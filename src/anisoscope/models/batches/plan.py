@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -137,13 +137,15 @@ class Batches:
     def __iter__(self) -> Iterator[tuple[int, Batch]]:
         return self.iterate()
 
-    def iterate(self, start_at: int = 0) -> Iterator[tuple[int, Batch]]:
-        """The batches from the `start_at`-th window of the plan on."""
-        index = start_at
-        plan = _sorted_within(self._windows(), self._feed.look_ahead)
-        for windows in _cut(islice(plan, start_at, None), self.batch_tokens):
-            yield index, self._feed.collate(windows)
-            index += len(windows)
+    def iterate(self, start: int = 0, wanted: Callable[[str], bool] | None = None) -> Iterator[tuple[int, Batch]]:
+        """The batches from the `start`-th window of the plan on, each with the place in the plan after it.
+
+        `wanted` leaves out the windows of other sequences; their places in the plan stay.
+        """
+        plan = enumerate(_sorted_within(self._windows(), self._feed.look_ahead), 1)
+        left = ((place, window) for place, window in plan if place > start and (wanted is None or wanted(window.key)))
+        for group in _cut(left, self.batch_tokens):
+            yield group[-1][0], self._feed.collate([window for _, window in group])
 
     def _windows(self) -> Iterator[Window]:
         """All windows in order of reading, counted; the report stands when the last is out."""
@@ -165,6 +167,7 @@ def make_batches(
     batch_tokens: int | None = None,
     limit: int | None = None,
     transcripts: Mapping[str, str] | None = None,
+    wanted: Callable[[str], bool] | None = None,
 ) -> Batches:
     """Batches of a source for a model of the same modality.
 
@@ -173,6 +176,7 @@ def make_batches(
     - `batch_tokens`: at most so many padded positions in a batch (default 8192), but at least one window.
     - `limit`: at most so many documents, clips or pictures.
     - `transcripts`: for encoder-decoders of speech, the text of clips by key; else the decoder reads its start tokens.
+    - `wanted`: only the sequences with such a key; the others still count for `limit`.
     """
     if source.modality != model.modality:
         raise UsageError(
@@ -182,6 +186,8 @@ def make_batches(
     for name, value in (("length", length), ("batch_tokens", batch_tokens), ("limit", limit)):
         if value is not None and value <= 0:
             raise UsageError(f"`{name}` must be positive", got=value)
+    if wanted is not None:
+        source, limit = _Share(source, wanted, limit), None
     feed = _feed(model, source, length, limit, transcripts)
     return Batches(feed, batch_tokens=BATCH_TOKENS if batch_tokens is None else batch_tokens)
 
@@ -210,6 +216,19 @@ def _feed(
     return ImageFeed(model, source, limit=limit)
 
 
+class _Share:
+    """The items of a source that are wanted, of its first `limit`."""
+
+    def __init__(self, source: Source[Any], wanted: Callable[[str], bool], limit: int | None) -> None:
+        self.source, self.wanted, self.limit, self.count = source, wanted, limit, None
+
+    def __iter__(self) -> Iterator[Any]:
+        return (item for item in islice(self.source, self.limit) if self.wanted(item.key))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.source, name)
+
+
 def main_input(module: Any) -> str:
     """The name of the argument that a model reads its input from: what it says, or the first of its `forward`."""
     return getattr(module, "main_input_name", None) or next(iter(inspect.signature(module.forward).parameters))
@@ -223,15 +242,15 @@ def _sorted_within(windows: Iterator[Window], look_ahead: int) -> Iterator[Windo
         falling = not falling
 
 
-def _cut(windows: Iterable[Window], budget: int) -> Iterator[list[Window]]:
-    """Runs of windows of one form whose padded size stays within the budget."""
-    group: list[Window] = []
+def _cut(windows: Iterable[tuple[int, Window]], budget: int) -> Iterator[list[tuple[int, Window]]]:
+    """Runs of (numbered) windows of one form whose padded size stays within the budget."""
+    group: list[tuple[int, Window]] = []
     widest = 0
-    for window in windows:
+    for place, window in windows:
         widest = max(widest, window.size)
-        if group and (window.form != group[0].form or widest * (len(group) + 1) > budget):
+        if group and (window.form != group[0][1].form or widest * (len(group) + 1) > budget):
             yield group
             group, widest = [], window.size
-        group.append(window)
+        group.append((place, window))
     if group:
         yield group

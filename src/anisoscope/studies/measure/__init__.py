@@ -1,1 +1,85 @@
-"""Measure."""
+"""How anisotropic each layer of a model is, of any modality.
+
+One pass of each model over the data; every site is measured from its sums, then the drift tests run over the layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from anisoscope.runs.collected import Collected
+from anisoscope.runs.job import Job
+from anisoscope.runs.settings import Data, Hidden, Models, Sample, option
+from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study
+from anisoscope.runs.table import Row
+from anisoscope.studies.measure.story import story
+
+
+class MeasureSettings(Models, Data, Hidden, Sample):
+    """What `anisoscope measure` is asked."""
+
+    spectrum: bool = option("Measure the covariance spectrum too.", True)
+    neighbours: bool = option("Measure neighbourhoods too (on a sample).", True)
+
+
+def collect(job: Job) -> Collected:
+    """One pass for each model."""
+    from anisoscope.studies.measure.hidden import hidden_sums
+
+    return {
+        label: job.run(label, model, lambda model=model: {"hidden": hidden_sums(model, job.settings, job.machine)})
+        for label, model in job.models()
+    }
+
+
+def conclude(settings: MeasureSettings, collected: Collected) -> Findings:
+    """The rows of every site of every model, and the drift tests."""
+    from anisoscope.studies.measure.drift import drift_rows
+    from anisoscope.studies.measure.hidden import judge, site_rows
+
+    rows: list[Row] = []
+    notes: list[str] = []
+    verdicts: list[Mapping[str, Any]] = []
+    for label, part in collected.items():
+        found = site_rows(part, label, spectrum=settings.spectrum, neighbours=settings.neighbours)
+        rows += found.rows
+        verdicts += found.verdicts
+        notes += [f"{label}: {note}" if len(collected) > 1 else note for note in found.notes]
+    return Findings([*rows, *drift_rows(rows)], judge(verdicts), notes=notes, verdicts=verdicts)
+
+
+def kinds() -> Mapping[str, Any]:
+    from anisoscope.runs.observers import HiddenSums
+
+    return {"hidden": HiddenSums}
+
+
+def subject(settings: MeasureSettings) -> str:
+    return "+".join(Path(name).name for name in settings.models[:3])
+
+
+
+
+STUDY = Study(
+    MeasureSettings,
+    collect=collect,
+    conclude=conclude,
+    kinds=kinds,
+    story=story,
+    subject=subject,
+    machine=RUNS_MODEL + SHARED,
+    help="""
+How anisotropic each layer of a model is, of any modality, with intervals and nulls; then the drift tests.
+
+A killed run continues where it was when the same command is given again.
+
+Examples:
+  anisoscope measure bert-base-uncased --data wikitext/valid.txt
+  anisoscope measure gpt2 EleutherAI/pythia-70m --data texts/ --limit 200
+  anisoscope measure openai/whisper-base --data recordings/ --whisper-window all
+  anisoscope measure microsoft/resnet-50 --data photos/ --maps flatten
+  torchrun --nproc-per-node 2 -m anisoscope measure gpt2 --data texts/
+""",
+)

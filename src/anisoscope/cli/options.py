@@ -1,0 +1,151 @@
+"""From settings to a command line: every option, its type, its help and its choices come from the fields.
+
+A wrong value is not judged here but by the settings themselves, so that the command line, TOML and Python refuse alike.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import typer
+
+from anisoscope.runs.settings import Settings, choices_of
+
+_PLAIN = (bool, int, float, str)
+
+
+def parameters(settings: type[Settings], only: Iterable[str] | None = None) -> list[inspect.Parameter]:
+    """The parameters of a command that asks for these settings, arguments first."""
+    names = list(settings.model_fields) if only is None else [name for name in only if name in settings.model_fields]
+    found = [_parameter(name, settings.model_fields[name]) for name in names]
+    return sorted(found, key=lambda one: not isinstance(_declared(one), typer.models.ArgumentInfo))
+
+
+def _declared(parameter: inspect.Parameter) -> Any:
+    return get_args(parameter.annotation)[1]
+
+
+def _parameter(name: str, field: Any) -> inspect.Parameter:
+    extra = dict(field.json_schema_extra or {})
+    kind, several = _type(field.annotation)
+    required = field.is_required()
+    default = None if required or several else field.get_default(call_default_factory=True)
+    choices = choices_of(field.annotation)
+    given: dict[str, Any] = {"help": _help(field, several, default), "show_default": default is not None}
+    if choices:
+        given["metavar"] = extra.get("metavar") or "|".join(map(str, choices))
+        given["autocompletion"] = lambda incomplete: [str(c) for c in choices if str(c).startswith(incomplete)]
+    elif extra.get("complete"):
+        given["autocompletion"] = _completions(extra["complete"])
+    annotation = list[str] if several else kind
+    if extra.get("argument"):
+        declared = typer.Argument(**given)
+        default = inspect.Parameter.empty if required else default
+    else:
+        flags = [f"--{name.replace('_', '-')}"] + ([extra["short"]] if extra.get("short") else [])
+        if kind is bool:
+            flags[0] += f"/--no-{name.replace('_', '-')}"
+            given["show_default"] = False
+        declared = typer.Option(*flags, **given)
+        annotation = annotation if kind is bool else annotation | None
+        default = ... if required else default
+        if required:
+            annotation, default = annotation, inspect.Parameter.empty
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, declared]
+    )
+
+
+def _help(field: Any, several: bool, default: Any) -> str:
+    text = field.description or ""
+    if several and not field.is_required():
+        usual = field.get_default(call_default_factory=True)
+        text += f"  [default: {','.join(map(str, usual))}]" if usual else ""
+        text += "  (may be repeated)"
+    return text
+
+
+def _type(annotation: Any) -> tuple[type, bool]:
+    """The plain type that the command line reads, and whether it is a list."""
+    if get_origin(annotation) in (Union, UnionType):
+        inner = [part for part in get_args(annotation) if part is not type(None)]
+        return _type(inner[0])
+    if get_origin(annotation) is Annotated:
+        return _type(get_args(annotation)[0])
+    if get_origin(annotation) in (list, tuple):
+        return str, True
+    if get_origin(annotation) is dict:
+        return str, True
+    return (annotation, False) if annotation in _PLAIN else (str, False)
+
+
+def _completions(what: str) -> Callable[[str], list[str]]:
+    def models(incomplete: str) -> list[str]:
+        from anisoscope.models.catalogue import catalogue
+
+        return [entry.id for entry in catalogue() if entry.id.startswith(incomplete)]
+
+    return {"models": models}[what]
+
+
+def values_of(settings: type[Settings], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was written on the command line, as values for the settings; what was not written is left out."""
+    found: dict[str, Any] = {}
+    for name, field in settings.model_fields.items():
+        value = given.get(name)
+        if value is None or value == []:
+            continue
+        extra = dict(field.json_schema_extra or {})
+        if isinstance(value, list) and (extra.get("commas") or _numbers(field.annotation) or choices_of(field.annotation)):
+            value = [part.strip() for one in value for part in str(one).split(",") if part.strip()]
+        if get_origin(field.annotation) is dict:
+            value = dict(map(_assigned, value))
+        found[name] = value
+    return found
+
+
+def _numbers(annotation: Any) -> bool:
+    """Whether a list holds numbers, which no comma can be part of."""
+    inner = get_args(annotation)
+    return bool(inner) and (inner[0] in (int, float) or any(map(_numbers, inner)))
+
+
+def _assigned(text: str) -> tuple[str, Any]:
+    """`name=value` with the value as TOML has it, or as plain text."""
+    import tomllib
+
+    from anisoscope.errors import UsageError
+
+    name, equals, value = str(text).partition("=")
+    if not equals:
+        raise UsageError("cannot read this field", got=text, expected="name=value, such as hidden=96")
+    try:
+        return name, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return name, value
+
+
+def command(
+    name: str, summary: str, help: str, parameters: list[inspect.Parameter], run: Callable[[dict[str, Any]], None]
+) -> Any:
+    """A command of typer with these parameters; `run` receives what was given."""
+
+    def function(**given: Any) -> None:
+        run(given)
+
+    function.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+    function.__annotations__ = {one.name: one.annotation for one in parameters}
+    function.__doc__ = _kept_lines(help or summary)
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(name, short_help=summary)(function)
+    return typer.main.get_command(single)
+
+
+def _kept_lines(text: str) -> str:
+    """Help text whose examples keep their lines."""
+    return text.strip().replace("\nExamples:", "\n\b\nExamples:")
+
+

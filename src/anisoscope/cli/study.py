@@ -1,0 +1,73 @@
+"""The command of a study: its own options, those of the machine, and those that every study has."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from anisoscope.cli.options import command, parameters, values_of
+from anisoscope.runs.settings import Machine
+from anisoscope.runs.study import Study, find_study
+
+EXISTING = ("resume", "reuse", "replace", "refuse")
+
+
+def shared_parameters(*, figures: bool = True) -> list[inspect.Parameter]:
+    """Where the run goes, what is printed, what happens to what is there: alike for every study."""
+    declared: dict[str, tuple[Any, Any, Any]] = {
+        "out": (Path | None, None, typer.Option("--out", "-o", help="Run folder (default: under anisoscope-runs/).")),
+        "existing": (str, "resume", existing_option()),
+        "figures": (bool, True, typer.Option("--figures/--no-figures", help="Draw the figures.", show_default=False)),
+        "csv": (Path | None, None, typer.Option("--csv", help="Also write the tidy table to this CSV file.")),
+        "force": (bool, False, typer.Option("--force", help="Let --csv overwrite a file of another kind.")),
+        "all": (bool, False, typer.Option("--all", help="Print every table.")),
+        "json": (bool, False, typer.Option("--json", help="Print one JSON object and nothing else.")),
+    }
+    if not figures:
+        declared.pop("figures")
+    return [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
+        for name, (kind, default, option) in declared.items()
+    ]
+
+
+def existing_option() -> Any:
+    words = "What to do with a run that is there: go on with it or use it again, only use it, replace it, refuse."
+    complete = lambda incomplete: [word for word in EXISTING if word.startswith(incomplete)]  # noqa: E731
+    return typer.Option("--existing", help=words, metavar="|".join(EXISTING), autocompletion=complete)
+
+
+def study_command(name: str) -> Any:
+    """The command of a study, built from its declaration."""
+    study = find_study(name)
+    own = parameters(study.settings)
+    machine = parameters(Machine, study.machine)
+    return command(
+        name, study.summary, study.help, [*own, *machine, *shared_parameters()], lambda given: _run(study, given)
+    )
+
+
+def _run(study: Study, given: dict[str, Any]) -> None:
+    settings = study.settings.check(values_of(study.settings, given), command=study.name)
+    machine = Machine.check(values_of(Machine, {name: given.get(name) for name in study.machine}), command=study.name)
+    carry_out(study, settings, machine, given)
+
+
+def carry_out(study: Study, settings: Any, machine: Machine, given: dict[str, Any]) -> None:
+    """Perform a study and end the command: the story or JSON, the table as CSV, the figures."""
+    from anisoscope.cli.output import checked_existing, finish
+    from anisoscope.runs.engines import engine
+    from anisoscope.runs.perform import default_folder, input_paths, perform
+    from anisoscope.runs.writing import check_target
+
+    existing = checked_existing(given["existing"])
+    inputs = input_paths(settings)
+    if given["csv"] is not None:
+        check_target(given["csv"], inputs=inputs, force=given["force"])
+    out = given["out"] or default_folder(study, settings, machine)
+    measurement = perform(study, settings, machine=machine, out=out, existing=existing)
+    if study.collect is None or engine().chief:
+        finish(study, measurement, given, inputs=inputs)

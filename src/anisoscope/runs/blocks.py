@@ -1,0 +1,55 @@
+"""Blocks of rows of a file of vectors, for one unit of work.
+
+Rows that belong to named groups (documents, users) are dealt out by group, so that a sequence is never split. Rows
+without groups are dealt out by chunk (a row group of Parquet, 8,192 rows of anything else), and chunks of other units
+are not even read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anisoscope.accumulate.keys import Keys, sequence_keys
+from anisoscope.runs.units import VIRTUAL, Unit, virtual_shard
+
+if TYPE_CHECKING:
+    from anisoscope.inputs.vectors.source import VectorSource
+
+_ROWS = 8192
+_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows with the keys of their sequences; `whole` where every row is a sequence of its own."""
+
+    x: NDArray[np.floating]
+    keys: Keys
+    positions: NDArray[np.int64] | None
+    whole: bool
+
+
+def blocks_of(source: VectorSource, unit: Unit, start: int = 0) -> Iterator[tuple[int, Rows]]:
+    """(the row after the block, the block), from row `start` on, of what the unit has to do."""
+    size = max(1, min(_ROWS, _BYTES // (8 * source.dim)))
+    wanted = None if unit.whole and not unit.filters else lambda chunk: unit.wants(chunk % VIRTUAL)
+    for block in source.blocks(size, wanted=None if source.grouped else wanted):
+        first, after = block.start, block.start + len(block.x)
+        if after <= start:
+            continue
+        kept = slice(max(0, start - first), None)
+        x, numbers = block.x[kept], np.arange(first, after)[kept]
+        if block.keys is None:
+            yield after, Rows(x, numbers.astype(np.uint64), np.zeros(len(x), np.int64), whole=True)
+            continue
+        names = block.keys[kept]
+        if wanted is not None:
+            mine = np.array([unit.wants(virtual_shard(name)) for name in names], dtype=bool)
+            x, names = x[mine], [name for name, ours in zip(names, mine, strict=True) if ours]
+        if len(x):
+            yield after, Rows(x, sequence_keys(names), None, whole=False)

@@ -1,0 +1,145 @@
+"""What passes collect: additive sums by site, and what is known about them, mergeable and storable.
+
+    Collection   the sums of one observer, by site: each an accumulator with update / merge / state / from_state
+    Part         one model (or checkpoint, or file): its collections, and `about` in plain values
+    Collected    the parts of a study by label
+
+Sums that were collected in several processes, shards or sittings add up to those of one pass, site by site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SEPARATOR = "|"
+
+
+class Accumulator(Protocol):
+    """Additive statistics of one cloud, layer or head."""
+
+    def merge(self, other: Any) -> None: ...
+    def state(self) -> dict[str, Tensor]: ...
+
+
+class Collection:
+    """Accumulators by key; a subclass says which class a key has."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, Any] = {}
+
+    def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
+        """The accumulator that a state was taken from."""
+        raise TypeError(f"{type(self).__name__} does not say how to read {key!r}")
+
+    def add(self, key: str, other: Accumulator) -> None:
+        """Add an accumulator, or adopt it."""
+        if key in self.parts:
+            self.parts[key].merge(other)
+        else:
+            self.parts[key] = other
+
+    def merge(self, other: Collection) -> None:
+        for key, accumulator in other.parts.items():
+            self.add(key, accumulator)
+
+    def state(self) -> dict[str, Tensor]:
+        """Every tensor, named `key|tensor`."""
+        named = ((key, accumulator.state()) for key, accumulator in self.parts.items())
+        return {f"{key}{SEPARATOR}{name}": tensor for key, state in named for name, tensor in state.items()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Add what `state` returned."""
+        for key, tensors in split(state).items():
+            self.add(key, self.read(key, tensors))
+
+    def seal(self) -> None:
+        """Close what is still open, before the sums are kept for good."""
+        for accumulator in self.parts.values():
+            close = getattr(accumulator, "seal", None)
+            if close is not None:
+                close()
+
+
+def split(state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Tensors by what stands before the last separator of their name."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, tensor in state.items():
+        key, _, inner = name.rpartition(SEPARATOR)
+        found.setdefault(key, {})[inner] = tensor
+    return found
+
+
+@dataclass
+class Part:
+    """The sums of one model over (a share of) the data; `about` says what they are, in plain values."""
+
+    sums: dict[str, Collection]
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def merge(self, other: Part) -> None:
+        for name, collection in other.sums.items():
+            if name in self.sums:
+                self.sums[name].merge(collection)
+            else:
+                self.sums[name] = collection
+        self.about = merge_about(self.about, other.about)
+
+    def state(self) -> dict[str, Tensor]:
+        return {f"{name}{SEPARATOR}{key}": t for name, sums in self.sums.items() for key, t in sums.state().items()}
+
+
+Collected = dict[str, Part]
+
+
+def merge_about(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """Reports of other shares and notes join, whatever only one side knows is kept; the rest agrees."""
+    merged = {**theirs, **mine}
+    if "reports" in mine or "reports" in theirs:
+        merged["reports"] = {**theirs.get("reports", {}), **mine.get("reports", {})}
+    for name in ("notes", "sites"):
+        joined = [*mine.get(name, ()), *(one for one in theirs.get(name, ()) if one not in mine.get(name, ()))]
+        if joined:
+            merged[name] = joined
+    return merged
+
+
+def report_of(about: Mapping[str, Any]) -> dict[str, int]:
+    """How many documents, windows and tokens all shares read together."""
+    reports = about.get("reports", {}).values()
+    names = dict.fromkeys(name for report in reports for name in report)
+    return {name: sum(report.get(name, 0) for report in reports) for name in names}
+
+
+def state_of(collected: Mapping[str, Part]) -> dict[str, Tensor]:
+    """All sums as one flat dict, `label|observer|site|tensor`."""
+    return {
+        f"{_safe(label)}{SEPARATOR}{name}": tensor
+        for label, part in collected.items()
+        for name, tensor in part.state().items()
+    }
+
+
+def load_parts(state: Mapping[str, Tensor], labels: Sequence[str], kinds: Mapping[str, Any]) -> Collected:
+    """The inverse of `state_of`; `kinds` makes an empty collection for each observer's name."""
+    by_name = {_safe(label): label for label in labels}
+    found: dict[str, dict[str, dict[str, Tensor]]] = {}
+    for name, tensor in state.items():
+        label, observer, rest = name.split(SEPARATOR, 2)
+        found.setdefault(by_name[label], {}).setdefault(observer, {})[rest] = tensor
+    return {label: Part(dict(_loaded(found.get(label, {}), kinds))) for label in labels}
+
+
+def _loaded(states: Mapping[str, Mapping[str, Tensor]], kinds: Mapping[str, Any]) -> Iterator[tuple[str, Collection]]:
+    for name, state in states.items():
+        collection: Collection = kinds[name]()
+        collection.load(state)
+        yield name, collection
+
+
+def _safe(label: str) -> str:
+    return label.replace(SEPARATOR, "¦")

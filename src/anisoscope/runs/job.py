@@ -1,0 +1,289 @@
+"""A job: one study at work. It opens what the settings name, remembers what it read, and runs passes that can be killed.
+
+A study sees nothing of folders, resuming, processes or fingerprints: it asks its job for models, data and passes.
+
+    for label, model in job.models():
+        hidden = HiddenSums(HiddenCapture(model.module, sites=job.settings.sites))
+        part = job.run(label, model, {"hidden": hidden})       # over all data, or this process's share of it
+
+What was read is recorded with its fingerprint (`inputs`), so that a finished run is used again only while everything is
+what it was, and an unfinished one goes on only with the same model and data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anisoscope.errors import UsageError
+from anisoscope.runs.collected import Collection, Part
+from anisoscope.runs.engines import Local
+from anisoscope.runs.passes import follow, load_whole, run_pass, whole_state
+from anisoscope.runs.saved import Saved, find_saved, identity_of
+from anisoscope.runs.settings import Machine, Settings
+from anisoscope.runs.study import Study
+from anisoscope.runs.units import Unit, deal, parse_shard, virtual_shard
+
+if TYPE_CHECKING:
+    from anisoscope.inputs.sources import Source
+    from anisoscope.inputs.vectors.source import VectorSource
+    from anisoscope.models.batches.plan import Batches
+    from anisoscope.models.open import OpenModel
+
+IN_MEMORY = "(in memory)"
+
+@dataclass
+class Job:
+    """One study with its settings, the machine it runs on, and the folder it keeps its state in (if any).
+
+    `given` holds what came as an object instead of a name: modules, a processor, texts, arrays.
+    """
+
+    study: Study
+    settings: Any
+    machine: Machine = field(default_factory=Machine)
+    folder: Path | None = None
+    given: Mapping[str, Any] = field(default_factory=dict)
+    engine: Local = field(default_factory=Local)
+    begin: Callable[[], None] = lambda: None
+    unit: Unit | None = None
+    inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    _sources: dict[str, Any] = field(default_factory=dict)
+
+    # -- opening -----------------------------------------------------------------------------------------------------
+
+    def models(self, **options: Any) -> Iterator[tuple[str, OpenModel]]:
+        """The models of the settings under unique labels, opened one after the other."""
+        from anisoscope.models.labels import labels
+
+        names = list(getattr(self.settings, "models", None) or [self.settings.model])
+        chosen = list(getattr(self.settings, "name", ()))
+        if chosen and len(chosen) != len(names):
+            raise UsageError("one name per model", got=f"{len(chosen)} names", expected=f"{len(names)} models")
+        objects = self.given.get("models") or [None] * len(names)
+        for name, label, module in zip(names, chosen or labels(names), objects, strict=True):
+            yield label, self.open_model(name, label=label, module=module, **options)
+
+    def open_model(self, name: str, *, label: str | None = None, module: Any = None, **options: Any) -> OpenModel:
+        """Open a model as settings and machine say, and remember it under its label."""
+        from dataclasses import replace
+
+        from anisoscope.models.open import open_model
+
+        wanted = {
+            field: getattr(self.settings, field)
+            for field in ("revision", "tower", "modality", "tokenizer", "dtype")
+            if getattr(self.settings, field, None) is not None
+        }
+        place = {"models_dir": self.machine.models_dir, "trust_remote_code": self.machine.trust_remote_code}
+        given = {"processor": self.given["processor"]} if self.given.get("processor") is not None else {}
+        model = open_model(
+            name if module is None else module, device=self.machine.device, **{**wanted, **place, **given, **options}
+        )
+        if label is not None:
+            model = replace(model, name=label)
+        self.remember(
+            f"model {label or model.name}",
+            kind="model",
+            name=name,
+            revision=model.revision,
+            **model.record(),
+        )
+        self.begin()
+        return model
+
+    def source(self, modality: str, *, field: str = "data") -> Source:
+        """The data of the settings for a modality, opened once; what the package carries where none is named."""
+        if (field, modality) not in self._sources:
+            from anisoscope.inputs.sources import open_places, open_source
+
+            settings = self.settings
+            options: dict[str, Any] = {}
+            if modality == "text":
+                options = {name: getattr(settings, name) for name in ("documents", "column") if hasattr(settings, name)}
+            given = self.given.get(field)
+            if given is not None:
+                source = open_source(given, modality, **options)  # pyright: ignore[reportArgumentType]
+            else:
+                source = open_places(getattr(settings, field), modality, **options)  # pyright: ignore
+            self._sources[field, modality] = source
+            print_ = source.fingerprint()
+            self.remember(f"{field} {modality}", kind="data", modality=modality, name=source.name, fingerprint=print_)
+        return self._sources[field, modality]
+
+    def vectors(self, field: str = "files", **options: Any) -> VectorSource:
+        """The vectors of the settings' files, or the array that was given for them."""
+        from anisoscope.inputs.vectors.source import open_vectors
+
+        key = (field, "vectors")
+        if key not in self._sources:
+            given = self.given.get(field)
+            source = open_vectors(getattr(self.settings, field) if given is None else given, **options)
+            self._sources[key] = source
+            self.remember(field, kind="vectors", name=source.name, fingerprint=source.fingerprint())
+            self.begin()
+        return self._sources[key]
+
+    def remember(self, key: str, **record: Any) -> None:
+        """Record something that was read, so that a later run can tell whether it changed."""
+        self.inputs[key] = record
+
+    def source_notes(self) -> list[str]:
+        """What the sources had to say: files that could not be read, and remarks."""
+        unreadable = [f"unreadable: {where}: {why}" for s in self._sources.values() for where, why in s.unreadable]
+        remarks = [f"{where}: {what}" for s in self._sources.values() for where, what in getattr(s, "notes", ())]
+        return [*unreadable, *remarks]
+
+    # -- passes ------------------------------------------------------------------------------------------------------
+
+    def batches(self, model: OpenModel, *, unit: Unit | None = None, **changes: Any) -> Batches:
+        """The data of the settings as batches for a model; those of a unit of work, where one is given."""
+        from anisoscope.models.batches.plan import make_batches
+
+        names = ("length", "limit")
+        options = {name: getattr(self.settings, name) for name in names if hasattr(self.settings, name)}
+        options |= {"batch_tokens": self.machine.batch_tokens}
+        if unit is not None and not unit.whole:
+            options["wanted"] = lambda key: unit.takes(virtual_shard(key))
+        field = changes.pop("field", "data")
+        return make_batches(model, self.source(model.modality, field=field), **{**options, **changes})
+
+    def run(self, label: str, model: OpenModel, make: Callable[[], dict[str, Any]], **changes: Any) -> Part:
+        """One pass of a model over the data; the part of this process, or of all processes in the chief.
+
+        `make` gives fresh observers; `changes` are options of `batches`.
+        """
+        source = self.source(model.modality, field=changes.get("field", "data"))
+        identity = {"model": model.fingerprint, "data": source.fingerprint()}
+
+        def work(unit: Unit, saved: Saved | None, observers: dict[str, Any]) -> dict[str, Any]:
+            batches = self.batches(model, unit=unit, **changes)
+            run_pass(model, batches, observers, unit=unit, saved=saved, what=f"running {label}")
+            return self._about(model, source, batches, observers, plan=f"{unit.index}-of-{unit.of}")
+
+        return self.collect(label, make, work, identity)
+
+    def sum_vectors(self, label: str, source: VectorSource, make: Callable[[], dict[str, Any]], add: Any) -> Part:
+        """One pass over the rows of a source; `add(sums, block)` adds a block."""
+        from anisoscope.runs.blocks import blocks_of
+
+        def work(unit: Unit, saved: Saved | None, sums: dict[str, Any]) -> dict[str, Any]:
+            start = unit.start if saved is None else max(saved.done, unit.start)
+            total = source.rows if unit.whole else None
+            blocks = blocks_of(source, unit, start)
+            follow(
+                blocks, lambda block: add(sums, block), sums,
+                saved=saved, start=start, total=total, unit="vectors", what="measuring",
+            )  # fmt: skip
+            source.verify()
+            return {"notes": []}
+
+        return self.collect(label, make, work, {"data": source.fingerprint()})
+
+    def collect(
+        self,
+        label: str,
+        make: Callable[[], dict[str, Collection]],
+        work: Callable[[Unit, Saved | None, dict[str, Any]], dict[str, Any]],
+        identity: Mapping[str, Any],
+    ) -> Part:
+        """Do this process's units of a pass, going on where they were, and add up the sums of all processes."""
+        folder = None if self.folder is None else self.folder / "partial" / slug(label)
+        known = identity_of(settings=self.settings.as_dict(), **identity)
+        begun = find_saved(folder, known) if folder is not None else []
+        mine = self._units(begun)
+        by_name = {saved.unit.name: saved for saved in begun}
+        total: Part | None = None
+        if self.engine.chief:  # what others did before, and nobody goes on with
+            going_on = {unit.name for units in self._dealt(begun) for unit in units}
+            for saved in begun:
+                if saved.unit.name not in going_on:
+                    total = _joined(total, _loaded(make(), saved))
+        for unit in mine:
+            saved = by_name.get(unit.name) or (None if folder is None else Saved(folder, unit, known))
+            sums = make()
+            if saved is not None:
+                load_whole(sums, saved.load())
+            if saved is None or not saved.finished:
+                about = work(unit, saved, sums)
+                if saved is not None:
+                    saved.finished, saved.about = True, about
+                    saved.save(whole_state(sums))
+            else:
+                about = saved.about
+            total = _joined(total, Part(sums, about))
+        return self.engine.reduce(total if total is not None else Part(make()))
+
+    def _dealt(self, begun: Sequence[Saved]) -> list[list[Unit]]:
+        """The units of every process: what is left of what was begun, or a fresh deal."""
+        if self.unit is not None:
+            return [[self.unit]]
+        if not begun:
+            root = Unit() if self.machine.shard is None else parse_shard(self.machine.shard)
+            if root.whole:
+                return [[Unit(rank, self.engine.world)] for rank in range(self.engine.world)]
+            return [[root.part(rank, self.engine.world)] for rank in range(self.engine.world)]
+        left = [saved for saved in begun if not saved.finished]
+        if not left:
+            return [[] for _ in range(self.engine.world)]
+        if len(left) == self.engine.world:
+            return [[saved.unit] for saved in left]  # in place: the same unit goes on
+        return deal([saved.unit.rest(saved.done) for saved in left], self.engine.world)
+
+    def _units(self, begun: Sequence[Saved]) -> list[Unit]:
+        return self.engine.agreed(self._dealt(begun))[self.engine.rank if self.unit is None else 0]
+
+    def _about(
+        self, model: OpenModel, source: Source, batches: Batches, observers: Mapping[str, Any], *, plan: str
+    ) -> dict[str, Any]:
+        report = vars(batches.report)
+        seen = [observer.about() for observer in observers.values()]
+        protocol = {name: words for one in seen for name, words in one["protocol"].items()}
+        extra = {"dtype": getattr(self.settings, "dtype", "float32"), "data": source.name}
+        return {
+            "model": {
+                "name": model.name,
+                "revision": model.revision,
+                "family": model.family,
+                "modality": model.modality,
+            },
+            "protocol": {**batches.protocol, **protocol, **extra},
+            "reports": {plan: dict(report)},
+            "data": {"name": source.name, "fingerprint": source.fingerprint()},
+            "sites": [site for one in seen for site in one["sites"]],
+            "notes": [*model.notes, *(note for one in seen for note in one["notes"])],
+        }
+
+
+def _loaded(sums: dict[str, Any], saved: Saved) -> Part:
+    load_whole(sums, saved.load())
+    return Part(sums, dict(saved.about))
+
+
+def _joined(total: Part | None, part: Part) -> Part:
+    if total is None:
+        return part
+    total.merge(part)
+    return total
+
+
+def slug(label: str) -> str:
+    """A name of a folder that tells labels apart.
+
+    >>> slug("google/bert: base")
+    'google-bert-base-d2e5cb'
+    """
+    import hashlib
+
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.")[:48] or "part"
+    return f"{readable}-{hashlib.sha256(label.encode('utf-8', 'surrogatepass')).hexdigest()[:6]}"
+
+
+def data_settings(settings: Settings) -> dict[str, Any]:
+    """The settings that say what is read, as keywords of another study's settings."""
+    names = ("data", "documents", "column", "length", "limit", "seed", "dtype")
+    return {name: getattr(settings, name) for name in names if hasattr(settings, name)}

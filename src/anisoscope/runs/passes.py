@@ -1,0 +1,148 @@
+"""The one loop: batches go through the model, observers see them, their sums are saved on the way.
+
+    run_pass(model, batches, {"hidden": HiddenSums(…), "attention": AttentionSums(…)}, saved=…)
+
+An observer is a collection of sums that attaches itself to one forward pass. All observers see the same pass. State is
+written every few seconds of work at a batch boundary; whoever continues goes on with the next window and the same batch
+size, so that a resumed pass ends with the very numbers of an uninterrupted one. (A float32 forward pass depends on the
+shape of its batch in the seventh digit, so another batch size would not.)
+
+Vectors that come from files need no model: `follow` is the same loop over blocks of rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from anisoscope.runs.collected import Collection
+from anisoscope.runs.progress import track
+from anisoscope.runs.stopping import asked_to_stop, patiently
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from anisoscope.models.batches.plan import Batch, Batches
+    from anisoscope.models.open import OpenModel
+    from anisoscope.runs.saved import Saved
+    from anisoscope.runs.units import Unit
+
+SAVE_EVERY = 10.0  # seconds of work between two savings, and at least
+_SAVING_SHARE = 0.05  # so little of the time may go into saving
+Item = TypeVar("Item")
+
+
+class Observer(Protocol):
+    """Sums that see a forward pass. `options` are extra arguments of the model's forward that it needs."""
+
+    parts: dict[str, Any]
+
+    @property
+    def options(self) -> dict[str, Any]: ...
+    def prepare(self, model: OpenModel, batch: Batch) -> None:
+        """Whatever has to be found out before the first pass; may run the model."""
+        ...
+
+    def watch(self, model: OpenModel, batch: Batch) -> AbstractContextManager[Any]:
+        """A context in which one forward pass of the model on the batch is added to the sums."""
+        ...
+
+    def after(self, output: Any) -> None:
+        """What the model returned, still within the context."""
+        ...
+
+    def about(self) -> dict[str, Any]:
+        """Protocol, sites and notes, in plain values."""
+        ...
+
+    def state(self) -> dict[str, Tensor]: ...
+    def load(self, state: Mapping[str, Tensor]) -> None: ...
+
+
+def run_pass(
+    model: OpenModel,
+    batches: Batches,
+    observers: Mapping[str, Any],
+    *,
+    unit: Unit,
+    saved: Saved | None = None,
+    what: str = "measuring",
+) -> None:
+    """Run the model over the batches of a unit; the observers hold the sums afterwards."""
+    import torch
+
+    from anisoscope.capture.inputs import model_inputs
+
+    ready = False
+
+    def forward(batch: Batch) -> None:
+        nonlocal ready
+        if not ready:
+            for observer in observers.values():
+                observer.prepare(model, batch)
+            ready = True
+        options = {name: value for observer in observers.values() for name, value in observer.options.items()}
+        with ExitStack() as watching, torch.inference_mode():
+            for observer in observers.values():
+                watching.enter_context(observer.watch(model, batch))
+            output = model.module(**model_inputs(model.module, batch.inputs), **options)
+            for observer in observers.values():
+                observer.after(output)
+
+    if saved is not None and saved.batch_tokens is not None:
+        batches.batch_tokens = saved.batch_tokens
+    elif saved is not None:
+        saved.batch_tokens = batches.batch_tokens
+    start = unit.start if saved is None else max(saved.done, unit.start)
+    work = batches.iterate(start, unit)
+    follow(work, forward, observers, saved=saved, start=start, total=batches.total, unit="windows", what=what)
+
+
+def follow(
+    work: Iterable[tuple[int, Item]],
+    do: Callable[[Item], None],
+    sums: Mapping[str, Collection],
+    *,
+    saved: Saved | None,
+    start: int,
+    total: float | None,
+    unit: str,
+    what: str,
+) -> None:
+    """Do every piece of work, (the place in the plan after it, the piece), and save the sums now and then."""
+    last, cost = time.monotonic(), 0.0
+    with track(what, total=total, unit=unit) as bar, nullcontext() if saved is None else patiently():
+        bar.advance(start)
+        place = start
+        for following, piece in work:
+            do(piece)
+            bar.advance(following - place)
+            place, now = following, time.monotonic()
+            if saved is not None:
+                saved.done = place
+                if now - last > max(SAVE_EVERY, cost / _SAVING_SHARE):
+                    saved.save(whole_state(sums))
+                    last, cost = time.monotonic(), time.monotonic() - now
+                _stop_if_asked(saved, sums)
+
+
+def whole_state(sums: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The state of all collections, `name|key|tensor`."""
+    return {f"{name}|{key}": tensor for name, one in sums.items() for key, tensor in one.state().items()}
+
+
+def load_whole(sums: Mapping[str, Any], state: Mapping[str, Tensor]) -> None:
+    """Add what `whole_state` returned."""
+    for name, one in sums.items():
+        mine = {key.removeprefix(f"{name}|"): tensor for key, tensor in state.items() if key.startswith(f"{name}|")}
+        if mine:
+            one.load(mine)
+
+
+def _stop_if_asked(saved: Saved, sums: Mapping[str, Any]) -> None:
+    """SIGINT and SIGTERM end a pass at a batch boundary, its state saved."""
+    if asked_to_stop():
+        saved.save(whole_state(sums))
+        raise asked_to_stop.error()

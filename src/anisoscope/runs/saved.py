@@ -1,0 +1,122 @@
+"""The sums of an unfinished pass on disk: what a killed run goes on from, with the very same numbers.
+
+A unit of work has a header, `UNIT.json`, and the file of its sums, which the header names with its checksum. The sums
+are written first, the header then, the former sums go last: at any moment the folder holds one consistent state. The
+header also says which model, data and settings the sums are of; another one refuses them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anisoscope.errors import StoreError
+from anisoscope.runs.units import Unit
+from anisoscope.runs.writing import atomic, file_sha256
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_START_ANEW = "--existing replace starts anew"
+
+
+@dataclass
+class Saved:
+    """Where a unit stands: `done` places of its plan, in batches of `batch_tokens`; `about` once it is finished."""
+
+    folder: Path
+    unit: Unit
+    identity: Mapping[str, Any]
+    done: int = 0
+    batch_tokens: int | None = None
+    finished: bool = False
+    about: dict[str, Any] = field(default_factory=dict)
+    state: str = ""
+    sha256: str = ""
+
+    @property
+    def header(self) -> Path:
+        return self.folder / f"{self.unit.name}.json"
+
+    def load(self) -> dict[str, Tensor]:
+        """The saved sums; empty where nothing was saved yet."""
+        if not self.state:
+            return {}
+        from safetensors.torch import load_file
+
+        path = self.folder / self.state
+        try:
+            if file_sha256(path) != self.sha256:
+                raise StoreError("the state of the unfinished run is damaged", where=path, do=_START_ANEW)
+            return load_file(path)
+        except StoreError:
+            raise
+        except Exception as error:  # damaged in any way: say so and lose nothing but time
+            raise StoreError(
+                "the state of the unfinished run is damaged", where=path, got=error, do=_START_ANEW
+            ) from error
+
+    def save(self, tensors: Mapping[str, Tensor]) -> None:
+        """Keep these sums as the state of the unit."""
+        from safetensors.torch import save_file
+
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            name = f"{self.unit.name}@{self.done}{'-finished' if self.finished else ''}.safetensors"
+            with atomic(self.folder / name) as path:
+                save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path)
+                self.sha256 = file_sha256(path)
+            former, self.state = self.state, name
+            with atomic(self.header) as path:
+                path.write_text(json.dumps(self._written()), encoding="utf-8")
+            if former and former != name:
+                (self.folder / former).unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(
+                "the state of the run could not be saved",
+                where=self.folder,
+                got=error,
+                do="free some space and give the same command again: it continues",
+            ) from error
+
+    def _written(self) -> dict[str, Any]:
+        plain = {name: getattr(self, name) for name in ("done", "batch_tokens", "finished", "about", "state", "sha256")}
+        return {"unit": self.unit.as_list(), "identity": dict(self.identity), **plain}
+
+
+def find_saved(folder: Path, identity: Mapping[str, Any]) -> list[Saved]:
+    """Every unit that was begun in the folder; refuses sums of another model, other data or other settings."""
+    found = []
+    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+        try:
+            header = json.loads(path.read_text(encoding="utf-8"))
+            unit = Unit.of_list(header.pop("unit"))
+            before = header.pop("identity")
+            saved = Saved(folder, unit, identity, **header)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StoreError(
+                "the state of the unfinished run is damaged", where=path, got=error, do=_START_ANEW
+            ) from error
+        changed = [name for name in identity if before.get(name) != identity[name]]
+        if changed:
+            raise StoreError(
+                f"the {changed[0]} changed since this run was interrupted",
+                where=folder.parent.parent,
+                got=str(identity[changed[0]])[:16],
+                expected=str(before.get(changed[0]))[:16],
+                do="put it back as it was, or --existing replace to start anew",
+            )
+        found.append(saved)
+    return found
+
+
+def identity_of(**parts: Any) -> dict[str, str]:
+    """Short digests of what sums depend on, by name: model, data, settings."""
+    return {
+        name: hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:32]
+        for name, value in parts.items()
+    }

@@ -1,0 +1,88 @@
+"""What a study tells of its rows, as plain data: tables and lines that the terminal, the page and Markdown render.
+
+>>> table = Table(("site", "cosine"), [("block.0", "0.12"), ("block.1", "0.34")])
+>>> Story([table]).tables[0].columns
+('site', 'cosine')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from anisoscope.runs.table import Row
+
+BARS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells by row; the first `text` columns hold names and stand on the left, numbers stand on the right."""
+
+    columns: Sequence[str]
+    cells: Sequence[Sequence[str]]
+    title: str = ""
+    caption: str = ""
+    text: int = 1
+
+
+@dataclass(frozen=True)
+class Story:
+    """Tables first, then lines; `more` is for those who ask for all of it."""
+
+    tables: Sequence[Table] = ()
+    lines: Sequence[str] = ()
+    more: Sequence[Table] = ()
+    header: Sequence[str] = field(default_factory=tuple)
+
+
+def number(value: float | None) -> str:
+    """Four significant digits, as short as it gets; a dash for what is missing.
+
+    >>> number(0.123456), number(12000.0), number(None), number(1e-7)
+    ('0.1235', '12,000', '–', '1e-07')
+    """
+    if value is None:
+        return "–"
+    if abs(value) < 1e-12:
+        return "0"
+    if value == int(value) and abs(value) < 1e7:
+        return f"{int(value):,}"
+    return f"{value:.4g}"
+
+
+def interval(row: Row | None) -> str:
+    """`0.1 … 0.2`, or nothing."""
+    missing = row is None or row.low is None or row.high is None
+    return "" if missing else f"{number(row.low)} … {number(row.high)}"
+
+
+def sparkline(values: Sequence[float | None], *, low: float | None = None, high: float | None = None) -> str:
+    """A line of blocks; a gap where a value is missing.
+
+    >>> sparkline([0.0, 0.5, None, 1.0])
+    '▁▅ █'
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return ""
+    bottom, top = min(known) if low is None else low, max(known) if high is None else high
+    span = (top - bottom) or 1.0
+    marks = [" " if v is None else BARS[round((len(BARS) - 1) * min(max((v - bottom) / span, 0), 1))] for v in values]
+    return "".join(marks)
+
+
+def pivot(
+    rows: Sequence[Row], lines: Sequence[str], columns: Mapping[str, str], *, title: str = "", caption: str = ""
+) -> Table:
+    """One line for each value of the columns `lines` of the tidy table, one column for each metric that is there."""
+    cells = {(*(getattr(row, name) for name in lines), row.metric): row for row in rows if row.metric in columns}
+    shown = {metric: heading for metric, heading in columns.items() if any(key[-1] == metric for key in cells)}
+    keys = dict.fromkeys(key[:-1] for key in cells)
+    body = []
+    for key in keys:
+        found = [cells.get((*key, metric)) for metric in shown]
+        body.append(
+            [*("" if part is None else str(part) for part in key), *(number(row.value if row else None) for row in found)]
+        )
+    return Table((*lines, *shown.values()), body, title=title, caption=caption, text=len(lines))

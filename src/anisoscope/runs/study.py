@@ -1,0 +1,158 @@
+"""A study is declared once, beside its code, and found by name without importing it.
+
+    studies/null.py                      one file, or a package whose __init__ declares it
+        \"\"\"What isotropy would look like in this many dimensions.\"\"\"       the one-line help
+        class NullSettings(Settings): …                                  its options, TOML fields and Python keywords
+        STUDY = Study(NullSettings, measure=measure, …)
+
+Its command is the name of its module. A study that reads data in passes gives `collect` (the passes: additive sums) and
+`conclude` (a pure function from sums to rows), so that shards merge and processes share the work; any other study gives
+`measure`. `perform` does everything else.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anisoscope.errors import UsageError
+from anisoscope.runs.settings import Settings, nearest
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from anisoscope.inference.verdict import Verdict
+    from anisoscope.runs.collected import Collected
+    from anisoscope.runs.job import Job
+    from anisoscope.runs.story import Story
+    from anisoscope.runs.table import Row
+
+PACKAGE = "anisoscope.studies"
+RUNS_MODEL = ("device", "batch_tokens", "models_dir", "trust_remote_code", "threads")
+OPENS_MODEL = ("models_dir", "trust_remote_code")
+SHARED = ("engine", "address", "workers", "gpus_per_worker", "shard")
+
+
+@dataclass
+class Findings:
+    """What a study found: rows of the tidy table, arrays beside it, a verdict, and what has to be said.
+
+    - `verdicts`: of single sites, where there are any: plain values with model, site, words, sentence, numbers;
+    - `protocol`, `data`, `model`: by label of the model, or plain values of the one thing that was measured.
+    """
+
+    rows: Sequence[Row]
+    verdict: Verdict | str = ""
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    protocol: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+    verdicts: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True)
+class Study:
+    """One study.
+
+    - `measure`, or `collect` and `conclude` with `kinds` (an empty collection for each observer's name);
+    - `story`: what the terminal tells of its rows; without one, a table of them;
+    - `machine`: which options of `Machine` its command has; `keeps_sums`: whether a finished run holds its sums;
+    - `title`, `subject`: what the terminal calls it, and what its default folder is named after;
+    - `help`: more than the one line, with examples.
+    """
+
+    settings: type[Settings]
+    measure: Callable[[Job], Findings] | None = None
+    collect: Callable[[Job], Collected] | None = None
+    conclude: Callable[[Any, Collected], Findings] | None = None
+    kinds: Callable[[], Mapping[str, Callable[[], Any]]] | None = None
+    story: Callable[[Sequence[Row]], Story] | None = None
+    subject: Callable[[Any], str] = lambda settings: ""
+    machine: tuple[str, ...] = ()
+    keeps_sums: bool = True
+    help: str = ""
+    name: str = ""
+    summary: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.measure is None) == (self.collect is None):
+            raise TypeError("a study has either `measure`, or `collect` and `conclude`")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A study by name: where it is, and its line of help."""
+
+    name: str
+    module: str
+    summary: str
+
+
+@cache
+def entries() -> dict[str, Entry]:
+    """All studies by name, read from their files: nothing is imported."""
+    folder = Path(__file__).parent.parent / "studies"
+    files = [*folder.glob("[!_]*.py"), *folder.glob("[!_]*/__init__.py")]
+    found = {}
+    for file in sorted(files):
+        module = file.parent.name if file.name == "__init__.py" else file.stem
+        text = file.read_text(encoding="utf-8")
+        if "\nSTUDY = Study(" in text:
+            name = module.replace("_", "-")
+            found[name] = Entry(name, f"{PACKAGE}.{module}", first_line(text))
+    return found
+
+
+def first_line(source: str) -> str:
+    """The first line of a module's docstring, without parsing the rest of it."""
+    quoted = source.split('"""', 2)[1] if source.startswith('"""') else ""
+    return ast.literal_eval(f'"""{quoted}"""').partition("\n")[0].strip()
+
+
+def find_study(name: str) -> Study:
+    """The study of this name; an unknown one is refused, with the nearest."""
+    entry = entries().get(name.replace("_", "-"))
+    if entry is None:
+        raise UsageError(
+            "there is no such study", got=name, expected=", ".join(entries()), do=nearest(name, entries())[2:] or None
+        )
+    declared: Study = import_module(entry.module).STUDY
+    return replace(declared, name=entry.name, summary=entry.summary)
+
+
+def words_of(protocol: Mapping[str, Any]) -> str:
+    """A protocol as it stands in every row."""
+    return "; ".join(f"{name}: {value}" for name, value in protocol.items())
+
+
+def gathered(notes: Iterable[tuple[str, str]]) -> list[str]:
+    """Notes on sites, one line for what many sites share.
+
+    >>> gathered([("block.0", "few"), ("block.1", "few"), ("norm", "odd")])
+    ['few (2 sites, block.0 first)', 'norm: odd']
+    """
+    by_text: dict[str, list[str]] = {}
+    for site, text in notes:
+        by_text.setdefault(text, []).append(site)
+    return [
+        f"{sites[0]}: {text}" if len(sites) == 1 else f"{text} ({len(sites)} sites, {sites[0]} first)"
+        for text, sites in by_text.items()
+    ]
+
+
+_LOSSES = {
+    "empty": "documents without a single token were passed over",
+    "too_short": "windows shorter than the model can read were passed over",
+    "truncated": "transcripts were cut to the decoder's length",
+}
+
+
+def lost(report: Mapping[str, int]) -> list[str]:
+    """What a pass passed over, in words."""
+    return [f"{report[kind]} {words}" for kind, words in _LOSSES.items() if report.get(kind)]

@@ -1,0 +1,92 @@
+"""One guarded way to write anything: under another name, then renamed, and never over what is not ours.
+
+`atomic` is for the files of a run, which has its own folder and its own rules (`store.py`). Whatever a person names on
+the command line (a CSV, a page, an exported file) goes through `guarded`: it refuses to replace an input, a file of a
+run, or a file of another kind, unless the person says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from anisoscope.errors import StoreError, UsageError
+
+RUN_FILES = ("measurements.parquet", "arrays.safetensors", "moments.safetensors", "manifest.json", "run.toml")
+_MASK = os.umask(0)
+os.umask(_MASK)
+_MODE = 0o666 & ~_MASK  # one mode for all files, whichever library wrote them
+_KINDS = {".csv": b"run,", ".html": b"<!doctype html", ".json": b"{", ".svg": b"<?xml", ".png": b"\x89PNG", ".md": b""}
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """Write under another name, then rename; nothing is left behind when the writing fails."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        yield partial
+        partial.chmod(_MODE)
+        os.replace(partial, path)
+    except Exception as error:
+        from safetensors import SafetensorError
+
+        if isinstance(error, SafetensorError):  # what safetensors makes of a full disk is no OSError
+            raise OSError(str(error)) from error
+        raise
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def guarded(path: Path | str, *, inputs: Iterable[Path | str] = (), force: bool = False) -> Iterator[Path]:
+    """Write a file that a person named; yields the name to write under."""
+    path = Path(path)
+    check_target(path, inputs=inputs, force=force)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic(path) as partial:
+            yield partial
+    except OSError as error:
+        raise StoreError("the file cannot be written", where=path, got=error, do="choose another name") from error
+
+
+def check_target(path: Path, *, inputs: Iterable[Path | str] = (), force: bool = False) -> None:
+    """Refuse what must not be overwritten: an input, a file of a run, a folder, a file of another kind."""
+    if path.is_dir():
+        raise UsageError("this is a folder, not a file", where=path, do="name a file in it")
+    if not path.exists():
+        return
+    if any(_same(path, Path(one)) for one in inputs):
+        raise UsageError("this would overwrite an input", where=path, do="choose another name")
+    if path.name in RUN_FILES and (path.parent / "run.toml").exists():
+        raise UsageError("this would overwrite a file of a run", where=path, do="choose another name")
+    if force or _is_kind(path):
+        return
+    raise UsageError(
+        "this would overwrite a file of another kind", where=path, do="choose another name, or --force to overwrite it"
+    )
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other) or (other.is_dir() and other.resolve() in one.resolve().parents)
+    except OSError:
+        return False
+
+
+def _is_kind(path: Path) -> bool:
+    """Whether the file that is there is of the kind that its name says, as an earlier run of ours would have left."""
+    if path.suffix not in _KINDS or not path.is_file():
+        return False
+    with path.open("rb") as stream:
+        head = stream.read(64).lstrip().lower()
+    return not head or head.replace(b'"', b"").startswith(_KINDS[path.suffix].lower())
+
+
+def file_sha256(path: Path) -> str:
+    """The sha256 of a file's bytes."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

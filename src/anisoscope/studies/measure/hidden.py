@@ -1,0 +1,75 @@
+"""From the sums of hidden states to rows: what `measure`, `sweep`, `variants` and `final-norm` share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from anisoscope.capture.hidden import HiddenCapture
+from anisoscope.errors import InputError
+from anisoscope.inference.cloud import measure_cloud
+from anisoscope.inference.verdict import Verdict, verdict_of_many
+from anisoscope.models.devices import sums_device
+from anisoscope.runs.collected import Part
+from anisoscope.runs.measurement import cloud_rows
+from anisoscope.runs.observers import HiddenSums
+from anisoscope.runs.progress import track
+from anisoscope.runs.settings import Hidden, Machine
+from anisoscope.runs.study import gathered, words_of
+from anisoscope.runs.table import Row
+
+if TYPE_CHECKING:
+    from anisoscope.models.open import OpenModel
+
+
+@dataclass
+class SiteRows:
+    """The rows of every site of one model, the verdicts on them, and what has to be said about them."""
+
+    rows: list[Row] = field(default_factory=list)
+    verdicts: list[Mapping[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def hidden_sums(model: OpenModel, settings: Any, machine: Machine, **changes: Any) -> HiddenSums:
+    """The observer of a model's hidden states, as the settings say."""
+    asked = {name: getattr(settings, name) for name in Hidden.model_fields if hasattr(settings, name)}
+    options = {"spectrum": settings.spectrum and asked.get("maps") != "flatten", "seed": settings.seed}
+    options |= {"sample": settings.sample, "device": sums_device(machine.device), **changes}
+    return HiddenSums(HiddenCapture(model.module, **asked), **options)
+
+
+def site_rows(part: Part, label: str, *, spectrum: bool = True, neighbours: bool = True, **context: Any) -> SiteRows:
+    """Measure every site of a part, in order of computation; `context` fills further columns of the rows."""
+    about, moments = part.about, part.sums["hidden"].parts
+    layers = dict(about["sites"])
+    order = [name for name in layers if name in moments]
+    shared = {"model": label, "revision": about["model"]["revision"], "protocol": words_of(about["protocol"])}
+    shared |= context
+    found, notes = SiteRows(), []
+    with track("computing metrics", total=len(order), unit="sites") as bar:
+        for name in order:
+            _check_something(name, moments[name].sums())
+            cloud = measure_cloud(moments[name], spectra=spectrum, neighbours=neighbours)
+            found.rows += cloud_rows(cloud, site=name, layer=layers[name], **shared)
+            found.verdicts.append({"model": label, "site": name, **cloud.verdict.as_dict()})
+            notes += [(name, note) for note in cloud.notes]
+            bar.advance()
+    found.notes = gathered(notes)
+    return found
+
+
+def _check_something(site: str, sums: Any) -> None:
+    if sums.n < 2:
+        raise InputError(
+            "there is nothing to measure at this site",
+            where=site,
+            got=f"{sums.n} usable vectors, {sums.nonfinite} with NaN or infinite entries",
+            do="look for broken weights or inputs",
+        )
+
+
+def judge(verdicts: Sequence[Mapping[str, Any]]) -> Verdict:
+    """One verdict for all sites of all models."""
+    return verdict_of_many([(str(one["model"]), str(one["site"]), Verdict.from_dict(one)) for one in verdicts])
