@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from anisoscope.errors import AnisoscopeError
-from anisoscope.models.open import open_model, weights_hash
+from anisoscope.models.fingerprint import module_fingerprint
+from anisoscope.models.open import open_model
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -21,7 +22,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     except AnisoscopeError as error:
         return {"error": type(error).__name__, "message": str(error)}
     found = {"name": opened.name, "revision": opened.revision, "notes": opened.notes, "family": opened.family}
-    return found | {"hash": weights_hash(opened.module)}
+    return found | {"hash": module_fingerprint(opened.module)}
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ import torch
 
 import zoo
 from anisoscope.errors import MissingExtra, ModelError, UsageError
-from anisoscope.models.open import open_model, weights_hash
+from anisoscope.models.fingerprint import module_fingerprint
+from anisoscope.models.open import open_model
 
 gguf = pytest.importorskip("gguf")
 pytest.importorskip("accelerate")
@@ -87,7 +88,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_gguf_file_opens_with_its_tokenizer(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     opened = open_model(file)
     expected = zoo.module("llama")
-    assert weights_hash(opened.module) == weights_hash(expected)
+    assert module_fingerprint(opened.module) == module_fingerprint(expected)
     assert (opened.name, opened.family, opened.modality, opened.limit) == ("tiny.gguf", "llama", "text", 128)
     assert opened.notes == ("weights dequantised from tiny.gguf",)
     text = "Queries and keys drift as well, 12 of them."

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import zoo
-from anisoscope.models.open import open_model, weights_hash
+from anisoscope.models.fingerprint import module_fingerprint
+from anisoscope.models.open import open_model
 from models.hub import Fault, Hub, flipped, shorter, truncated
 
 Open = Callable[..., dict[str, Any]]
@@ -84,7 +85,7 @@ def fault(hub: Hub) -> Iterator[Callable[[Fault], None]]:
 
 def test_a_model_opens_by_its_id(hub: Hub, client: Open, late: Path) -> None:
     opened = client("owner/name")
-    assert opened["hash"] == weights_hash(open_model(late).module)
+    assert opened["hash"] == module_fingerprint(open_model(late).module)
     assert opened["revision"] is None
     assert opened["notes"] == [f"commit {hub.revisions['owner/name']['main']}"]
     fetched = {line.rpartition("/")[2] for line in hub.asked if line.startswith("GET owner")}
@@ -95,7 +96,7 @@ def test_a_model_opens_by_its_id(hub: Hub, client: Open, late: Path) -> None:
 def test_two_revisions_are_two_models(client: Open, early: Path) -> None:
     opened = client("owner/name", revision="step1000")
     assert opened["revision"] == "step1000"
-    assert opened["hash"] == weights_hash(open_model(early).module)
+    assert opened["hash"] == module_fingerprint(open_model(early).module)
     assert opened["hash"] != client("owner/name")["hash"]
 
 
@@ -152,7 +153,7 @@ def test_a_damaged_download_is_refused_and_nothing_of_it_used(
     assert refused["error"] == "ModelError"
     assert message in refused["message"]
     hub.fault = None
-    assert client(name)["hash"] == weights_hash(open_model(early).module)
+    assert client(name)["hash"] == module_fingerprint(open_model(early).module)
 
 
 def test_a_damaged_file_is_not_left_in_the_cache(hub: Hub, client: Open, fault: Any, cache: Path, early: Path) -> None:

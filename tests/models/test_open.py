@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 
 import zoo
 from anisoscope.errors import ModelError, UsageError
-from anisoscope.models.open import open_model, weights_hash
+from anisoscope.models.fingerprint import module_fingerprint
+from anisoscope.models.open import open_model
 
 BODIES = [name for name in zoo.NAMES if zoo.modality(name) != "composite"]
 LIMITS = {"roberta": 128, "mpnet": 126, "t5": None, "byt5": None, "mamba": None, "canine": 2048, "falcon": 2048}
@@ -66,7 +67,7 @@ def test_head_opens_the_published_class_with_its_head(name: str, tmp_path: Path)
     opened = open_model(zoo.save(name, tmp_path), head=True)
     expected = zoo.module(name, head=True)
     assert type(opened.module) is type(expected)
-    assert weights_hash(opened.module) == weights_hash(expected)
+    assert module_fingerprint(opened.module) == module_fingerprint(expected)
 
 
 def test_a_head_that_the_checkpoint_lacks_is_refused(tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_one_checkpoint_is_always_one_model(bert: Path) -> None:
     torch.manual_seed(5)
     first = open_model(bert)
     assert torch.equal(torch.rand(3), expected)
-    assert weights_hash(first.module) == weights_hash(open_model(bert).module)
+    assert module_fingerprint(first.module) == module_fingerprint(open_model(bert).module)
 
 
 @pytest.mark.parametrize("tower", ["text", "vision"])
@@ -176,7 +177,7 @@ def test_quirks_of_published_files_do_no_harm(name: str, quirk: Callable[..., An
     weights = quirk(load_file(file))
     file.unlink()
     torch.save(weights, tmp_path / "pytorch_model.bin")
-    assert weights_hash(open_model(tmp_path).module) == weights_hash(zoo.module(name))
+    assert module_fingerprint(open_model(tmp_path).module) == module_fingerprint(zoo.module(name))
 
 
 def test_precision_is_float32_whatever_the_file_has(bert: Path, tmp_path: Path) -> None:
@@ -222,11 +223,11 @@ def test_the_mirror_is_looked_in_first(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     opened = open_model("owner/name", models_dir="mirror")
     assert (opened.name, opened.revision) == ("owner/name", None)
-    assert weights_hash(opened.module) == weights_hash(open_model(final).module)
+    assert module_fingerprint(opened.module) == module_fingerprint(open_model(final).module)
     monkeypatch.setenv("ANISOSCOPE_MODELS", str(tmp_path / "mirror"))
     opened = open_model("owner/name", revision="step1000")
     assert (opened.name, opened.revision) == ("owner/name", "step1000")
-    assert weights_hash(opened.module) == weights_hash(open_model(early).module)
+    assert module_fingerprint(opened.module) == module_fingerprint(open_model(early).module)
 
 
 def test_the_mirror_knows_the_other_ids_of_a_model(tmp_path: Path) -> None:
@@ -264,10 +265,10 @@ def test_a_folder_without_a_model(tmp_path: Path) -> None:
 
 def test_hash_tells_checkpoints_apart_and_ignores_order() -> None:
     module = zoo.module("bert")
-    reference = weights_hash(module)
-    assert weights_hash(zoo.module("bert")) == reference
-    assert weights_hash(zoo.module("bert", seed=1)) != reference
-    assert weights_hash(module.double()) != reference
+    reference = module_fingerprint(module)
+    assert module_fingerprint(zoo.module("bert")) == reference
+    assert module_fingerprint(zoo.module("bert", seed=1)) != reference
+    assert module_fingerprint(module.double()) != reference
 
     class Pair(torch.nn.Module):
         def __init__(self, names: str) -> None:
@@ -275,10 +276,10 @@ def test_hash_tells_checkpoints_apart_and_ignores_order() -> None:
             for name in names:
                 self.register_parameter(name, torch.nn.Parameter(torch.full((2, 3), float(ord(name)))))
 
-    assert weights_hash(Pair("ab")) == weights_hash(Pair("ba"))
+    assert module_fingerprint(Pair("ab")) == module_fingerprint(Pair("ba"))
     nudged = Pair("ab")
     nudged.get_parameter("a").data[1, 2] += 1e-6 * 128
-    assert weights_hash(nudged) != weights_hash(Pair("ab"))
+    assert module_fingerprint(nudged) != module_fingerprint(Pair("ab"))
 
 
 def test_the_zoo_says_what_it_opened() -> None:

@@ -239,12 +239,12 @@ def fingerprint(module: nn.Module) -> Weights:
     """Hash and sketch of a module's weights: evenly spaced entries of each, more of the larger ones."""
     import numpy as np
 
-    from anisoscope.models.open import weights_hash
+    from anisoscope.models.fingerprint import module_fingerprint
 
     weights = {name: weight for name, weight in sorted(module.state_dict().items()) if weight.is_floating_point()}
     stride = max(1, sum(weight.numel() for weight in weights.values()) // SKETCH)
     entries = [weight.detach().flatten()[::stride].float().cpu().numpy() for weight in weights.values()]
-    return Weights(weights_hash(module), np.concatenate(entries) if entries else np.zeros(0, np.float32))
+    return Weights(module_fingerprint(module), np.concatenate(entries) if entries else np.zeros(0, np.float32))
 
 
 def suspicious(found: Sequence[tuple[Checkpoint, Weights]]) -> list[str]:

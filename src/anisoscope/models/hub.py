@@ -1,14 +1,12 @@
 """Bring a model from the hub into its cache, whole or not at all, and find it there when there is no network.
 
 Only what is needed comes: config, tokenizer and processor files, and one set of weights (safetensors if there are any,
-else PyTorch's pickles, which are read as tensors only). Every file that arrives is compared with the digest that the
-hub gave for it (sha256 of large files, git's sha1 of small ones: the name of the file in the cache); the client itself
-compares lengths only. A file that differs is removed and the error says so.
+else PyTorch's pickles, which are read as tensors only). Downloading compares lengths only, so the client is asked to
+compare what arrived with the Hub's digests. A file that differs is removed and the error says so.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Iterable
@@ -37,13 +35,35 @@ def fetch(name: str, *, revision: str | None = None, code: bool = False) -> Path
         return _from_cache(name, revision, error)
     before = _blobs(name)
     try:
-        folder = snapshot_download(name, revision=revision, allow_patterns=wanted(files, code=code))
+        folder = Path(snapshot_download(name, revision=revision, allow_patterns=wanted(files, code=code)))
+        _verify(name, folder, _blobs(name) - before)
     except (*unreachable, OSError) as error:
+        for blob in _blobs(name) - before:
+            (_repository(name) / "blobs" / blob).unlink()  # nobody compared it
         raise ModelError(
             "the download broke off, nothing of it is used", where=name, got=first_line(error), do="try again"
         ) from error
-    _verify(name, before)
-    return Path(folder)
+    return folder
+
+
+def fetch_tokenizer(name: str) -> Path:
+    """The folder in the cache that holds the small files of a model: config and tokenizer, no weights."""
+    from huggingface_hub import errors, snapshot_download
+
+    unreachable = errors.HTTPError, errors.OfflineModeIsEnabled  # type: ignore[reportPrivateImportUsage]
+    try:
+        files = [file for file in _listing(name, None) if _SMALL.fullmatch(file)]
+        return Path(snapshot_download(name, allow_patterns=files))
+    except (*unreachable, OSError) as error:
+        try:
+            return Path(snapshot_download(name, local_files_only=True))
+        except OSError:
+            raise ModelError(
+                "the hub cannot be reached and the tokenizer is not in the cache",
+                where=name,
+                got=first_line(error),
+                do="give a folder, or connect once",
+            ) from error
 
 
 def _listing(name: str, revision: str | None) -> list[str]:
@@ -118,16 +138,15 @@ def _blobs(name: str) -> set[str]:
     return {file.name for file in folder.iterdir()} if folder.is_dir() else set()
 
 
-def _verify(name: str, before: set[str]) -> None:
-    """Compare every new file with its digest; remove those that differ."""
-    damaged = []
-    for digest in sorted(_blobs(name) - before):
-        file = _repository(name) / "blobs" / digest
-        if _differs(file):
-            damaged.append(digest)
-            links = [link for link in (_repository(name) / "snapshots").rglob("*") if link.resolve() == file.resolve()]
-            for path in (*links, file):
-                path.unlink()
+def _verify(name: str, folder: Path, new: set[str]) -> None:
+    """Let the client compare what arrived with the Hub's digests; remove what differs."""
+    from huggingface_hub import HfApi
+
+    found = HfApi().verify_repo_checksums(name, revision=folder.name) if new else None
+    damaged = [folder / mismatch["path"] for mismatch in found.mismatches] if found else []
+    for link in damaged:
+        link.resolve().unlink(missing_ok=True)
+        link.unlink(missing_ok=True)
     if damaged:
         raise ModelError(
             "what arrived is not what the hub holds, and was removed",
@@ -135,17 +154,3 @@ def _verify(name: str, before: set[str]) -> None:
             got=f"{len(damaged)} damaged file(s)",
             do="try again",
         )
-
-
-def _differs(file: Path) -> bool:
-    """Whether a file of the cache differs from the digest that is its name (64 digits: sha256, 40: git's sha1)."""
-    if re.fullmatch(r"[0-9a-f]{64}", file.name):
-        digest = hashlib.sha256()
-    elif re.fullmatch(r"[0-9a-f]{40}", file.name):
-        digest = hashlib.sha1(b"blob %d\0" % file.stat().st_size, usedforsecurity=False)
-    else:
-        return False
-    with file.open("rb") as stream:
-        while chunk := stream.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest() != file.name

@@ -1,7 +1,8 @@
 """Put the weights of a folder into a model class, quietly, and make sure that what is measured was really there.
 
 transformers fills what a checkpoint lacks with random numbers and only logs it. Here a missing weight is an error, but
-for those that no site depends on (poolers; tables that are never read). A checkpoint with more blocks than its config
+for those that no site depends on (poolers; tables that are never read) and those that the class computes from its
+config (RoFormer's sinusoids), which are what they would have been. A checkpoint with more blocks than its config
 gives is an error too: it would be cut short. Pickled weights are read with `weights_only`, which refuses everything
 that is not a tensor.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from logging import CRITICAL
 from pathlib import Path
 from typing import Any
@@ -88,7 +90,7 @@ def load_weights(opener: Any, folder: Path, *, config: Any, dtype: Any, **option
             )
         except Exception as error:  # transformers, safetensors, torch and pickle each raise their own kinds
             raise _explain(error, folder) from error
-    _check_missing(report["missing_keys"], folder)
+    _check_missing((key for key in report["missing_keys"] if not _computed(module, key)), folder)
     _check_surplus(report["unexpected_keys"], module, folder)
     return module.eval().requires_grad_(False)
 
@@ -112,6 +114,27 @@ def _check_missing(missing: Iterable[str], folder: Path) -> None:
             got=_some(lost),
             do="open the class that the checkpoint was saved from (a head that it lacks cannot be opened)",
         )
+
+
+def _computed(module: Any, key: str) -> bool:
+    """Whether the class computes this tensor: initialised once more from nothing, it has the same values.
+
+    Constants do not count: the ones of a norm are a beginning, not what was learned.
+    """
+    import torch
+
+    path, _, name = key.rpartition(".")
+    part = module.get_submodule(path)
+    fresh, value = deepcopy(part), part.state_dict().get(name)
+    if value is None or not value.is_floating_point() or value.unique().numel() < 2:
+        return False
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(1)  # loading took 0
+        for tensor in (*fresh.parameters(), *fresh.buffers()):
+            if tensor.is_floating_point():
+                tensor.fill_(torch.nan)
+        module._init_weights(fresh)
+    return torch.equal(fresh.state_dict()[name], value)
 
 
 def _check_surplus(unexpected: Iterable[str], module: Any, folder: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Literal
 from anisoscope.errors import ModelError, UsageError
 
 MIRROR_VARIABLE = "ANISOSCOPE_MODELS"
+LONGEST_NAME, LONGEST_PART = 4096, 255  # what file systems allow
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
@@ -34,8 +35,7 @@ class Place:
 def locate(where: str | Path, *, revision: str | None = None, models_dir: str | Path | None = None) -> Place:
     """The place that `where` means, or an error that says what was looked at."""
     text = os.fspath(where)
-    if not text:
-        raise UsageError("the model has no name", expected="a hub id, a folder or a GGUF file")
+    _check_name(text)
     if models_dir is not None and not Path(models_dir).expanduser().is_dir():
         raise UsageError("no such mirror of models", where=models_dir, expected="a folder laid out as owner/name")
     path = Path(text).expanduser()
@@ -52,6 +52,23 @@ def locate(where: str | Path, *, revision: str | None = None, models_dir: str | 
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", text):
         raise ModelError("no such model", where=text, expected="a folder, a GGUF file, or a hub id such as owner/name")
     return Place("hub", text, revision)
+
+
+def _check_name(text: str) -> None:
+    """Refuse what no file system and no hub could have."""
+    if not text.strip():
+        raise UsageError("the model has no name", expected="a hub id, a folder or a GGUF file")
+    if "\0" in text or not text.isprintable():
+        raise UsageError("the model's name has a character that no name can have", where=ascii(text[:80]))
+    longest = max(len(part.encode("utf-8", "surrogateescape")) for part in re.split(r"[/\\]", text))
+    if len(text) > LONGEST_NAME or longest > LONGEST_PART:
+        raise UsageError(
+            "the model's name is too long to be one",
+            where=f"{text[:40]}…",
+            got=f"{len(text)} characters",
+            expected=f"at most {LONGEST_PART} between two slashes",
+            do="give a hub id, a folder or a GGUF file",
+        )
 
 
 def in_mirror(name: str, *, revision: str | None = None, models_dir: str | Path | None = None) -> Path | None:

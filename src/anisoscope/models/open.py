@@ -13,22 +13,24 @@ cache.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anisoscope.errors import ModelError, UsageError
 from anisoscope.models import gguf
+from anisoscope.models.devices import check_device
+from anisoscope.models.fingerprint import Fingerprinting, ModelFiles, module_fingerprint, start_fingerprint
 from anisoscope.models.hub import fetch, first_line
 from anisoscope.models.loading import check_folder, load_weights, quiet
 from anisoscope.models.locate import Place, locate
 from anisoscope.models.modality import TOWERS, body_class, head_class, is_composite, modality_of, tower_config
-from anisoscope.models.processors import longest_input, open_processor
+from anisoscope.models.processors import longest_input, open_processor, open_tokenizer, tokenizer_folder
 
 if TYPE_CHECKING:
     import torch
@@ -57,6 +59,18 @@ class OpenModel:
     family: str
     limit: int | None
     notes: tuple[str, ...] = ()
+    reading: Fingerprinting | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def files(self) -> ModelFiles | None:
+        """The files that the model came from, with their digests; None for a module in memory."""
+        return None if self.reading is None else self.reading.result()
+
+    @property
+    def fingerprint(self) -> str:
+        """One digest of the model: of its files, or of the weights of a module in memory."""
+        files = self.files
+        return module_fingerprint(self.module) if files is None else files.digest
 
 
 def open_model(
@@ -70,6 +84,7 @@ def open_model(
     trust_remote_code: bool = False,
     models_dir: str | Path | None = None,
     processor: Any = None,
+    tokenizer: str | Path | type[bytes] | None = None,
     head: bool = False,
 ) -> OpenModel:
     """Open `where`.
@@ -78,12 +93,17 @@ def open_model(
     - `modality`: overrides what the model's class says; `tower`: `text` or `vision` of a composite model (CLIP).
     - `trust_remote_code`: allow the Python files of the model's repository to run.
     - `models_dir`: a mirror laid out as `owner/name[@revision]`, looked in first.
+    - `processor`: a tokenizer, image processor or feature extractor in memory, instead of the one beside the model;
+    - `tokenizer`: where the tokenizer is if not beside the model: a folder, a hub id, or `bytes` (one token per byte).
+      A text model without any opens too, for data that is token ids.
     - `head`: open the class with the language-model head (masked, causal or sequence to sequence).
     """
     os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
-    precision, device = _precision(dtype), _device(device)
+    precision, device = _precision(dtype), check_device(device)
     if not isinstance(where, (str, Path)):
-        return _adopt(where, processor=processor, modality=modality, tower=tower)
+        return _adopt(where, processor=processor, tokenizer=tokenizer, modality=modality, tower=tower)
+    if processor is not None and tokenizer is not None:
+        raise UsageError("a processor and a place of a tokenizer", got="both", do="give one of them")
     place = locate(where, revision=revision, models_dir=models_dir)
     with quiet(), _reading(place):
         folder, options = _folder(place, trust_remote_code)
@@ -94,9 +114,14 @@ def open_model(
         elif tower is not None:
             raise UsageError("this model has one tower", where=place.name, got=f"tower={tower!r}", do="leave it out")
         opener = head_class(config) if head else _body_opener()
-        module = _completed(load_weights(opener, folder, config=config, dtype=precision, **options), config, folder)
+        local = place if place.kind == "gguf" else Place("folder", place.name, path=folder)
+        beside = tokenizer_folder(tokenizer, models_dir=models_dir)
+        with _unchanged(start_fingerprint(local, tokenizer=beside)) as reading:
+            module = _completed(load_weights(opener, folder, config=config, dtype=precision, **options), config, folder)
         kind = modality_of(module, override=modality)
-        if processor is None:
+        if tokenizer is not None:
+            processor = open_tokenizer(beside, module, trust_remote_code=trust_remote_code)
+        elif processor is None:
             processor = open_processor(folder, modality=kind, config=config, **options)
     return OpenModel(
         module=module.to(device),
@@ -107,22 +132,19 @@ def open_model(
         family=config.model_type,
         limit=longest_input(module) if kind == "text" else None,
         notes=_notes(place, folder, module),
+        reading=reading,
     )
 
 
-def weights_hash(module: nn.Module) -> str:
-    """sha256 over names, types, shapes and bytes of all weights and buffers: equal for equal checkpoints.
-
-    The order in which the module declares them does not matter.
-    """
-    import torch
-
-    digest = hashlib.sha256()
-    for name, weight in sorted(module.state_dict().items()):
-        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}\n".encode())
-        flat = weight.detach().cpu().contiguous().flatten()
-        digest.update(flat.view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+@contextmanager
+def _unchanged(reading: Fingerprinting) -> Iterator[Fingerprinting]:
+    """Hash the files while they are loaded; an error if one of them changes meanwhile."""
+    try:
+        yield reading
+    except BaseException:
+        reading.stop()
+        raise
+    reading.check()
 
 
 def _reading(place: Place) -> AbstractContextManager[None]:
@@ -160,16 +182,24 @@ def _refuse_code(folder: Path) -> None:
 
     try:
         written = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise ModelError("config.json is not JSON", where=folder, got=first_line(error)) from error
+    if not isinstance(written, dict):
+        raise ModelError(
+            "config.json is not the config of a model",
+            where=folder,
+            got=f"a {type(written).__name__}",
+            expected='a JSON object with "model_type"',
+            do="restore the config.json that belongs to these weights",
+        )
     kind = written.get("model_type")
-    if kind in CONFIG_MAPPING:
+    if isinstance(kind, str) and kind in CONFIG_MAPPING:
         return
     if "auto_map" in written:
         raise ModelError(
             "this model runs code of its own repository",
             where=folder,
-            got=f"model_type {kind!r}, {', '.join(sorted(map(str, written['auto_map'].values())))}",
+            got=f"model_type {kind!r}, {_some_code(written['auto_map'])}",
             do="read that code, then allow it: --trust-remote-code, trust_remote_code=True",
         )
     raise ModelError(
@@ -178,6 +208,10 @@ def _refuse_code(folder: Path) -> None:
         got=f"model_type {kind!r}",
         do="a newer transformers may know it; or open the module yourself and give it with its processor",
     )
+
+
+def _some_code(places: Any) -> str:
+    return ", ".join(sorted(map(str, places.values()))) if isinstance(places, dict) else str(places)
 
 
 def _config(folder: Path, options: dict[str, Any]) -> Any:
@@ -195,8 +229,10 @@ def _body_opener() -> Any:
     return transformers.AutoModel
 
 
-def _adopt(module: nn.Module, *, processor: Any, modality: str | None, tower: str | None) -> OpenModel:
+def _adopt(module: nn.Module, *, processor: Any, tokenizer: Any, modality: str | None, tower: str | None) -> OpenModel:
     """A module in memory as it is: its precision and device are its owner's; eval mode is set."""
+    if tokenizer is not None and processor is None:
+        processor = open_tokenizer(tokenizer_folder(tokenizer), module)
     if processor is None:
         raise UsageError(
             "a module needs its processor", got=type(module).__name__, do="open_model(module, processor=tokenizer)"
@@ -219,8 +255,8 @@ def _adopt(module: nn.Module, *, processor: Any, modality: str | None, tower: st
 
 def _completed(module: Any, config: Any, folder: Path) -> Any:
     """The module with what its class alone does not give: an attention that is no softmax."""
-    for field, (where, function) in COMPLETED_BY.items():
-        if getattr(config, field, None):
+    for name, (where, function) in COMPLETED_BY.items():
+        if getattr(config, name, None):
             module = getattr(import_module(where), function)(module, folder).eval().requires_grad_(False)
     return module
 
@@ -245,13 +281,3 @@ def _precision(dtype: str) -> torch.dtype:
     if dtype not in DTYPES:
         raise UsageError("unknown dtype", got=dtype, expected=" | ".join(DTYPES))
     return getattr(torch, dtype)
-
-
-def _device(device: str) -> str:
-    import torch
-
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise UsageError("this device cannot be used", got=device, do="--device cpu") from error
-    return device

@@ -10,13 +10,26 @@ from pathlib import Path
 from typing import Any
 
 from anisoscope.errors import ModelError
-from anisoscope.models.hub import first_line
+from anisoscope.models.byte_tokenizer import ByteTokenizer
+from anisoscope.models.hub import fetch_tokenizer, first_line
+from anisoscope.models.locate import locate
+
+
+class MissingTokenizer:
+    """Stands in for the tokenizer of a model that has none: fine for token ids, an error as soon as it gets a text."""
+
+    def __init__(self, error: ModelError) -> None:
+        self.error = error
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise self.error
 
 
 def open_processor(folder: Path, *, modality: str, config: Any, **options: Any) -> Any:
     """The processor of a model folder: a tokenizer, an image processor, or a feature extractor.
 
-    A speech model that also writes text (Whisper) gets both parts: `.feature_extractor` and `.tokenizer`.
+    A text model without a tokenizer that fits gets a `MissingTokenizer`: its data may be token ids. A speech
+    model that also writes text (Whisper) gets both parts: `.feature_extractor` and `.tokenizer`.
     """
     import transformers
 
@@ -27,15 +40,63 @@ def open_processor(folder: Path, *, modality: str, config: Any, **options: Any) 
     }
     try:
         return openers[modality]()
-    except (OSError, ValueError, TypeError, KeyError, ImportError) as error:
-        raise ModelError(
+    except ModelError as error:
+        return MissingTokenizer(error)
+    except _FAILURES as error:
+        refusal = ModelError(
             f"the model has no usable {_KINDS[modality]}",
             where=folder,
             got=first_line(error),
-            do="put its files into the folder, or give it: open_model(…, processor=…)",
+            do=_ADVICE[modality],
+        )
+        if modality == "text":
+            return MissingTokenizer(refusal)
+        raise refusal from error
+
+
+def tokenizer_folder(where: str | Path | type[bytes] | None, *, models_dir: str | Path | None = None) -> Path | None:
+    """The folder of a tokenizer that is not beside its model: a folder, or what a hub id means; None for `bytes`."""
+    if where is None or where is bytes or where == "bytes":
+        return None
+    assert isinstance(where, str | Path)
+    place = locate(where, models_dir=models_dir)
+    return place.path or fetch_tokenizer(place.name)
+
+
+def open_tokenizer(folder: Path | None, module: Any, **options: Any) -> Any:
+    """The tokenizer of a folder that is not the model's; without a folder, bytes."""
+    if folder is None:
+        return ByteTokenizer(vocabulary_rows(module))
+    try:
+        return _open_tokenizer(folder, module.config, elsewhere=True, **options)
+    except _FAILURES as error:
+        raise ModelError(
+            "this is not a tokenizer that transformers can open",
+            where=folder,
+            got=first_line(error),
+            expected="tokenizer.json, vocab.txt or another file of a tokenizer",
         ) from error
 
 
+def vocabulary_rows(module: Any) -> int | None:
+    """How many ids the model has an embedding for, or None where that cannot be told (CANINE hashes its ids)."""
+    stated = getattr(getattr(module, "config", None), "vocab_size", None)
+    try:
+        weight = getattr(module.get_input_embeddings(), "weight", None)
+    except (AttributeError, NotImplementedError):
+        weight = None
+    if not isinstance(stated, int):
+        return None
+    return stated if weight is None or weight.dim() != 2 else weight.shape[0]
+
+
+_FAILURES = (OSError, ValueError, TypeError, KeyError, AttributeError, ImportError)
+_GIVE = "put its files into the folder, or give it: open_model(…, processor=…)"
+_ADVICE = {
+    "text": "put its files into the folder, or say where they are: --tokenizer FOLDER, a hub id, or bytes",
+    "speech": _GIVE,
+    "vision": _GIVE,
+}
 _KINDS = {"text": "tokenizer", "speech": "feature extractor", "vision": "image processor"}
 
 
@@ -47,20 +108,21 @@ def _open_speech(folder: Path, config: Any, **options: Any) -> Any:
     return transformers.AutoFeatureExtractor.from_pretrained(folder, **options)
 
 
-def _open_tokenizer(folder: Path, config: Any, **options: Any) -> Any:
+def _open_tokenizer(folder: Path, config: Any, *, elsewhere: bool = False, **options: Any) -> Any:
     """A tokenizer with a vocabulary that fits the model's. One without padding gets it: masks hide it anyway."""
     import transformers
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
     needs_files = bool(type(tokenizer).vocab_files_names)  # ByT5, CANINE and CharacterBERT spell: they have none
     rows = getattr(config, "vocab_size", None)
-    if needs_files and rows is not None and len(tokenizer) < rows / 2:
+    too_few = len(tokenizer) < rows / 2 if rows is not None and not elsewhere else not len(tokenizer)
+    if needs_files and too_few:
         raise ModelError(
             "the tokenizer does not fit the model: its vocabulary is empty or another one",
             where=folder,
             got=f"{len(tokenizer)} tokens",
             expected=f"about {rows}",
-            do="put the tokenizer's files (tokenizer.json, vocab.txt, …) beside the weights",
+            do=_ADVICE["text"],
         )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.convert_ids_to_tokens(0)
@@ -80,5 +142,5 @@ def longest_input(module: Any) -> int | None:
         return None
     for path, part in module.named_modules():
         if path.endswith("position_embeddings") and getattr(part, "padding_idx", None) is not None:
-            limits.append(part.num_embeddings - part.padding_idx - 1)
+            limits.append(len(part.weight) - part.padding_idx - 1)  # I-BERT's table has rows, but no `num_embeddings`
     return min(limits)

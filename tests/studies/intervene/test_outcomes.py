@@ -14,7 +14,8 @@ from anisoscope.capture.sites import Site, find_sites
 from anisoscope.errors import UsageError
 from anisoscope.inputs.sources import Document, MemorySource
 from anisoscope.models.batches.plan import make_batches
-from anisoscope.models.open import OpenModel, open_model, weights_hash
+from anisoscope.models.fingerprint import module_fingerprint
+from anisoscope.models.open import OpenModel, open_model
 from anisoscope.runs.table import Row
 from anisoscope.studies.intervene.edits import (
     FACTORS,
@@ -200,11 +201,11 @@ def test_batches_are_small_where_the_vocabulary_is_large() -> None:
 
 
 def test_the_model_is_left_as_it_was(model: OpenModel) -> None:
-    before = weights_hash(model.module)
+    before = module_fingerprint(model.module)
     config: Any = model.module.config
     implementation = config._attn_implementation
     rows = intervene(model, batches(model), what=("mean_query", "final_norm_bias", "mean_hidden"))
-    assert weights_hash(model.module) == before
+    assert module_fingerprint(model.module) == before
     assert config._attn_implementation == implementation
     assert {"untouched", "mean_hidden", "mean_hidden.control"} <= {row.site for row in rows}
 
