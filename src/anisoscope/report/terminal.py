@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from anisoscope.report.metrics import GROUPS, METRICS
+from anisoscope.inference.metrics import GROUPS, METRICS
 from anisoscope.runs.table import Row
 
 if TYPE_CHECKING:
@@ -95,15 +95,15 @@ def _table(*columns: tuple[str, str]) -> Table:
 
 
 def _one_cloud(rows: Sequence[Row]) -> list[Table]:
-    by_name = {row.metric: row for row in rows if row.positions == "all"}
+    by_name = {row.metric: row for row in rows if row.positions == "all" and row.at is None}
     tables = []
     for group in GROUPS:
         table = _table((group, "left"), ("value", "right"), ("95 % interval", "right"), ("isotropic", "right"))
-        for name, meaning in METRICS.items():
+        for name, metric in METRICS.items():
             row = by_name.get(name)
-            if meaning.group == group and row is not None and row.value is not None:
+            if metric.group == group and row is not None and row.value is not None:
                 null = "" if row.null is None else number(row.null)
-                table.add_row(meaning.label, number(row.value), interval(row), null)
+                table.add_row(metric.label, number(row.value), interval(row), null)
         if table.row_count:
             tables.append(table)
     shares = [row for row in rows if row.metric == "cosine_share" and row.positions == "all"]
