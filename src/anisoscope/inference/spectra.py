@@ -22,10 +22,11 @@ from anisoscope.geometry import outliers, spectrum
 from anisoscope.inference.estimates import Estimate, estimated
 from anisoscope.inference.jackknife import jackknife
 from anisoscope.inference.metrics import METRICS, Metric, of_cloud
+from anisoscope.inference.thresholds import THRESHOLDS
 
 Array = NDArray[np.float64]
 SPECTRA = ("covariance", "second moment")
-ENOUGH = 10  # vectors per dimension below which spectral values are mostly bias
+ENOUGH = THRESHOLDS.vectors_per_dimension  # below, spectral values are mostly bias
 
 
 @dataclass(frozen=True)

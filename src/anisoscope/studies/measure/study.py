@@ -206,7 +206,12 @@ def site_rows(
                     got=f"{sums.sums().n} usable vectors, {sums.sums().nonfinite} with NaN or infinite entries",
                     do="look for broken weights or inputs",
                 )  # fmt: skip
-            cloud = measure_cloud(sums, spectra=settings.spectrum, neighbours=settings.neighbours)
+            cloud = measure_cloud(
+                sums,
+                spectra=settings.spectrum,
+                neighbours=settings.neighbours,
+                things="tokens" if model.modality == "text" else "vectors",
+            )
             rows += cloud_rows(
                 cloud, site=name, layer=layers[name], model=model.name, revision=model.revision, protocol=words
             )
