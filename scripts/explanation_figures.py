@@ -17,8 +17,8 @@ import numpy as np
 from explanation_clouds import CLOUDS, Cloud, Reading
 from explanation_curves import CURVES
 
+from anisoscope.inference.metrics import METRICS
 from anisoscope.report.figures.style import FAINT, INK, PALETTE, WIDE, save, style
-from anisoscope.report.metrics import METRICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -109,7 +109,7 @@ def geometry_page() -> str:
 
 def table_page() -> str:
     """The columns of the tidy table, and the metrics that have a name."""
-    from anisoscope.report.metrics import GROUPS, METRICS
+    from anisoscope.inference.metrics import GROUPS, METRICS
     from anisoscope.runs.table import COLUMNS, schema
 
     kinds = {field.name: str(field.type) for field in schema()}
@@ -118,14 +118,20 @@ def table_page() -> str:
         "# The tidy table",
         words.TABLE,
         table(("column", "type", "meaning"), columns),
-        "## Metrics of a cloud",
+        "## Metrics",
         words.METRICS_OF_A_CLOUD,
     ]
     for group in GROUPS:
-        rows = [(f"`{name}`", m.label, m.meaning) for name, m in METRICS.items() if m.group == group]
-        parts += [f"### {group.capitalize()}", table(("metric", "label", "meaning"), rows)]
+        shown = [m for m in METRICS.values() if m.group == group]
+        rows = [(f"`{m.name}`", m.label, m.meaning, _range(m.low, m.high), m.unit) for m in shown]
+        parts += [f"### {group.capitalize()}", table(("metric", "label", "meaning", "range", "unit"), rows)]
+    parts += ["### Families", markdown(_docstring("anisoscope.inference.metrics.families"))]
     parts += ["## Metrics of attention", markdown(_docstring("anisoscope.studies.attention.rows"))]
     return "\n\n".join(parts)
+
+
+def _range(low: float | None, high: float | None) -> str:
+    return "" if low is None and high is None else " … ".join("" if end is None else f"{end:g}" for end in (low, high))
 
 
 def plans_page() -> str:

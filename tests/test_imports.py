@@ -35,7 +35,7 @@ MAY_IMPORT = {
 MAY_IMPORT["training"] = MAY_IMPORT["runs"] | {"runs"}
 MAY_IMPORT["studies"] = MAY_IMPORT["training"] | {"training"}
 MAY_IMPORT["watch"] = MAY_IMPORT["studies"] | {"studies"}
-MAY_IMPORT["report"] = {"errors", "runs", "geometry"}
+MAY_IMPORT["report"] = {"errors", "runs", "geometry", "inference"}
 ALL = {*MAY_IMPORT, "cli", "api"}
 MAY_IMPORT |= {"cli": ALL, "api": ALL - {"cli"}, "__init__": ALL - {"cli"}, "__main__": ALL}
 

@@ -16,8 +16,9 @@ import torch
 from scipy.special import gammaln, hyp1f1
 
 from anisoscope.accumulate.moments import Moments
-from anisoscope.geometry import cosine, drift, spectrum
+from anisoscope.geometry import cosine, drift
 from anisoscope.inference.jackknife import jackknife_of
+from anisoscope.inference.metrics import METRICS
 from anisoscope.inference.spectra import cloud_spectrum
 
 DRAWS, D, SEQUENCES = 500, 4, 200
@@ -76,8 +77,8 @@ def intervals(noise: np.ndarray, keys: np.ndarray) -> dict[str, tuple[float, flo
     stretched = Moments(D)
     stretched.update(torch.from_numpy(noise * SPREAD), sequences=keys, whole=True)
     shape = cloud_spectrum(stretched.sums(), stretched.reservoir.sample(), centred=True)
-    ratio = spectrum.participation_ratio
-    return found | {"participation_ratio": shape.interval(ratio, ratio(shape.values))}  # pyright: ignore
+    ratio = METRICS["participation_ratio"]
+    return found | {"participation_ratio": shape.interval(ratio, shape.value(ratio))}  # pyright: ignore
 
 
 @pytest.mark.parametrize("lengths", ["equal", "unequal"])

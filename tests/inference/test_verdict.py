@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ import torch
 from anisoscope.accumulate.moments import Moments
 from anisoscope.inference.cloud import Cloud, measure_cloud
 from anisoscope.inference.estimates import Estimate
-from anisoscope.inference.verdict import verdict
+from anisoscope.inference.verdict import Thresholds, Verdict, verdict, verdict_of_many
 
 D = 40
 
@@ -78,7 +80,8 @@ def test_a_cosine_that_a_handful_of_sequences_made_is_not_called_drift() -> None
     assert cosine.low is not None
     assert cosine.value > 0.1
     assert cosine.low < 0
-    assert "drifted" not in found.verdict.words
+    assert found.verdict.words == ("looks drifted", "too few sequences to be sure")
+    assert "interval is too wide" in found.verdict.sentence
 
 
 def test_without_an_interval_the_rayleigh_test_decides() -> None:
@@ -95,7 +98,7 @@ def test_without_an_interval_the_rayleigh_test_decides() -> None:
         )
 
     assert judge(0.001) == "drifted"
-    assert judge(0.2) == "weakly anisotropic"
+    assert judge(0.2) == "looks drifted, too few sequences to be sure"
 
 
 def test_the_verdict_says_why() -> None:
@@ -103,9 +106,97 @@ def test_the_verdict_says_why() -> None:
     assert "unbiased participation ratio" in measured(CLOUDS["few-dimensional"]).verdict.because
 
 
-def test_directions_alone_never_say_isotropic() -> None:
+def directions(x: np.ndarray, keys: np.ndarray | None = None, *, things: str = "vectors") -> Cloud:
     moments = Moments(D, spectrum=False)
-    moments.update(torch.from_numpy(normal(1000)))
-    judged = measure_cloud(moments, spectra=False, neighbours=False).verdict
-    assert str(judged) == "not drifted"
+    moments.update(torch.from_numpy(x), sequences=keys)
+    return measure_cloud(moments, spectra=False, neighbours=False, things=things)
+
+
+def test_directions_alone_never_say_isotropic() -> None:
+    judged = directions(normal(1000)).verdict
+    assert str(judged) == "no drift seen; spectrum not measured"
     assert judged.because.endswith("no spectrum")
+
+
+def test_a_missing_interval_never_becomes_a_negative_claim() -> None:
+    """Two texts: no interval. Whatever the cosine is, nothing may be denied on that ground."""
+    keys = np.repeat([1, 2], 500).astype(np.uint64)
+    assert str(directions(normal(1000) + 0.6, keys).verdict) == "drifted"  # the Rayleigh test is certain
+    assert str(directions(normal(1000), keys).verdict) == "cannot say"
+    assert str(measured(normal(1000), keys).verdict) == "looks isotropic, too few sequences to be sure"
+
+
+def cosine_alone(value: float, low: float | None = None, high: float | None = None, **more: float) -> Verdict:
+    estimates = [Estimate("mean_cosine", value, low, high, n=1000), Estimate("dimension", 40.0)]
+    return verdict(estimates + [Estimate(name, number) for name, number in more.items()])
+
+
+@pytest.mark.parametrize(
+    ("cosine", "words"),
+    [
+        ((0.37,), "looks drifted, too few sequences to be sure"),
+        ((0.37, -0.1, 0.8), "looks drifted, too few sequences to be sure"),
+        ((0.37, 0.3, 0.4), "drifted"),
+        ((0.07, 0.06, 0.08), "cannot say"),
+        ((0.01, -0.2, 0.2), "cannot say"),
+        ((0.01, -0.02, 0.04), "no drift seen; spectrum not measured"),
+    ],
+)
+def test_without_a_spectrum_the_cosine_and_its_interval_decide(cosine: tuple[float, ...], words: str) -> None:
+    assert str(cosine_alone(*cosine)) == words
+
+
+def test_the_sentence_has_the_numbers_and_their_null() -> None:
+    found = directions(normal(1000) + 0.6, things="tokens")
+    value = {estimate.metric: estimate for estimate in found.estimates["all"]}
+    sentence = found.verdict.sentence
+    assert sentence.startswith(f"Drifted: two tokens drawn at random have cosine {value['mean_cosine'].value:.2f}")
+    assert f"{100 * value['drift_ratio'].value:.0f} % of the energy is one common vector" in sentence  # pyright: ignore
+    assert "two vectors" in directions(normal(1000)).verdict.sentence
+
+
+def test_an_average_is_compared_with_the_spread_of_an_average() -> None:
+    """Against simulation: the sd of the average cosine of isotropic clouds of that size, not that of one pair."""
+    rng = np.random.default_rng(1)
+    units = rng.standard_normal((400, 100, D))
+    units /= np.linalg.norm(units, axis=-1, keepdims=True)
+    averages = (np.square(units.sum(1)).sum(-1) - 100) / (100 * 99)
+    number = measured(normal(100)).verdict.number("mean_cosine")
+    assert number is not None
+    assert number.null_sd == pytest.approx(averages.std(), rel=0.1)
+    assert number.null == 0.0
+
+
+def test_a_missing_interval_is_said_in_the_sentence() -> None:
+    keys = np.repeat([1, 2], 500).astype(np.uint64)
+    assert "no interval from 2 sequences, Rayleigh p = " in directions(normal(1000) + 0.6, keys).verdict.sentence
+    assert "95 % interval" in directions(normal(1000) + 0.6).verdict.sentence
+
+
+@pytest.mark.parametrize("word", CLOUDS)
+def test_a_verdict_survives_json(word: str) -> None:
+    found = measured(CLOUDS[word]).verdict
+    assert Verdict.from_dict(json.loads(json.dumps(found.as_dict()))) == found
+
+
+def test_thresholds_are_plain_data_and_move_the_verdict() -> None:
+    estimates = [Estimate("mean_cosine", 0.3, 0.2, 0.4, n=1000), Estimate("dimension", 40.0)]
+    assert Thresholds().as_dict()["drift"] == 0.1
+    assert str(verdict(estimates)) == "drifted"
+    assert str(verdict(estimates, thresholds=Thresholds(drift=0.5))) == "cannot say"
+
+
+def test_many_sites_are_counted_and_the_largest_is_named() -> None:
+    sites = {"block.0": normal(1000), "block.1": normal(1000) + 0.6, "block.2": normal(1000) + 0.9}
+    found = verdict_of_many({site: measured(x).verdict for site, x in sites.items()})
+    assert found.words == ("drifted at 2 of 3 sites", "isotropic at 1 of 3 sites")
+    assert "largest at block.2" in found.sentence
+    one = measured(normal(1000)).verdict
+    assert verdict_of_many({"block.0": one}) == one
+
+
+def test_notes_follow_what_was_measured() -> None:
+    assert directions(normal(100)).notes == ()
+    kept = Moments(D, spectrum=False)
+    kept.update(torch.from_numpy(normal(100)))
+    assert len(measure_cloud(kept, neighbours=False).notes) == 2  # few vectors, and a spectrum from the sample

@@ -13,6 +13,8 @@ Cost: O(d³) for the eigenvalues, O(d) for the rest.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -221,6 +223,23 @@ def explained_k(eigenvalues: ArrayLike, share: float = 0.9) -> Values:
     held = np.cumsum(_shares(eigenvalues), axis=-1)
     short = (held < share - 1e-12).sum(axis=-1)  # the tolerance keeps 9 of 10 equal eigenvalues at 0.9
     return settle(np.where(np.isnan(held[..., -1]), np.nan, short + 1))
+
+
+OF_EIGENVALUES: dict[str, Callable[[np.ndarray, int], Values]] = {
+    "isoscore": lambda values, n: isoscore(values),
+    "participation_ratio": lambda values, n: participation_ratio(values),
+    "participation_ratio_unbiased": lambda values, n: participation_ratio_unbiased(
+        values.sum(axis=-1), np.square(values).sum(axis=-1), n
+    ),
+    "effective_rank": lambda values, n: effective_rank(values),
+    "rankme": lambda values, n: rankme(values, n=n),
+    "pc1_share": lambda values, n: pc1_share(values),
+    "stable_rank": lambda values, n: stable_rank(values),
+    "condition_number": lambda values, n: condition_number(values),
+    "power_law_alpha": lambda values, n: power_law_alpha(values),
+    "explained_k": lambda values, n: explained_k(values),
+}
+"""Every spectral metric as a function of eigenvalues (…, d) and n; `rankme` takes those of the second moment."""
 
 
 def _shares(eigenvalues: ArrayLike) -> np.ndarray:

@@ -25,8 +25,8 @@ class Cloud:
     notes: tuple[str, ...]
 
 
-def measure_cloud(moments: Moments, *, spectra: bool = True, neighbours: bool = True) -> Cloud:
-    """All metrics of a cloud.
+def measure_cloud(moments: Moments, *, spectra: bool = True, neighbours: bool = True, things: str = "vectors") -> Cloud:
+    """All metrics of a cloud; `things` is what the verdict calls its vectors (tokens, frames).
 
     With first positions kept apart, `rest` and `first` are measured as well; neighbourhoods only over all positions.
     `spectra=False` keeps to directions, which cost nothing.
@@ -50,7 +50,8 @@ def measure_cloud(moments: Moments, *, spectra: bool = True, neighbours: bool = 
         if spectra:
             estimates["rest"] += spectral_estimates(rest, sample.where(~sample.first))
         estimates["first"] = direction_estimates(moments.sums("first"))
-    return Cloud(estimates, verdict(found, _outlier_share(sums)), _notes(sums, moments))
+    share = _outlier_share(sums) if spectra else None
+    return Cloud(estimates, verdict(found, share, things=things), _notes(sums, moments, spectra=spectra))
 
 
 def _outlier_share(sums: Sums) -> float | None:
@@ -62,12 +63,13 @@ def _outlier_share(sums: Sums) -> float | None:
     return float(variances[outlying].sum() / variances.sum()) if variances.sum() > 0 else None
 
 
-def _notes(sums: Sums, moments: Moments) -> tuple[str, ...]:
-    notes = [few_vectors(sums.n, sums.d)]
+def _notes(sums: Sums, moments: Moments, *, spectra: bool) -> tuple[str, ...]:
+    """What has to be said about the numbers that were measured."""
+    notes = [few_vectors(sums.n, sums.d)] if spectra else []
     if sums.zero:
         notes.append(f"{sums.zero} zero vectors left out")
     if sums.nonfinite:
         notes.append(f"{sums.nonfinite} vectors with NaN or infinite entries left out")
-    if sums.second is None and sums.n:
+    if spectra and sums.second is None and sums.n:
         notes.append(f"spectrum from a sample of {len(moments.reservoir.sample())} vectors")
     return tuple(filter(None, notes))

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from anisoscope.inference.metrics import Metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +21,18 @@ class Estimate:
     n: int | None = None
     note: str = ""
     at: float | None = None
+
+
+def estimated(
+    metric: Metric,
+    value: float | None,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    n: int,
+    d: int,
+    note: str = "",
+    at: float | None = None,
+) -> Estimate:
+    """An estimate of a declared metric, beside its isotropic null at n vectors in d dimensions."""
+    return Estimate(metric.name, value, low, high, metric.isotropic(n, d), n, note, at)

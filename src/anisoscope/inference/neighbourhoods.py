@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from anisoscope.accumulate.reservoir import Sample
 from anisoscope.geometry import directional, neighbours, pairs
-from anisoscope.geometry.nulls import isotropic as null
+from anisoscope.geometry.nulls.isotropic import equivalent_dimension
 from anisoscope.geometry.rows import unit_rows
 from anisoscope.inference.bootstrap import bootstrap, sequence_weights
-from anisoscope.inference.estimates import Estimate
+from anisoscope.inference.estimates import Estimate, estimated
+from anisoscope.inference.metrics import lookup
 
 SAMPLE = 2048
 FEWEST = 32
@@ -42,20 +43,19 @@ def _pair_cosines(x: Array, weights: Array | None) -> list[Estimate]:
     gram = units @ units.T
     square = found.mean_square()
     estimates = [
-        Estimate(f"cosine_q{round(100 * level):02d}", float(value), null=float(null.cosine_quantile(level, d)), n=m)
+        estimated(lookup(f"cosine_q{round(100 * level):02d}"), float(value), n=m, d=d)
         for level, value in zip(LEVELS, found.quantile(LEVELS), strict=True)
     ]
-    estimates.append(Estimate("cosine_sd", found.sd(), null=d**-0.5, n=m))
+    estimates.append(estimated(lookup("cosine_sd"), found.sd(), n=m, d=d))
     low, high = bootstrap(lambda w: _pair_mean(np.square(gram), w), weights, square)
-    estimates.append(Estimate("cosine_mean_square", square, low, high, null.cosine_mean_square(d), m))
-    dimension = null.equivalent_dimension(square)
+    estimates.append(estimated(lookup("cosine_mean_square"), square, low, high, n=m, d=d))
+    dimension = equivalent_dimension(square)
     ends = (None if high is None else 1 / high, None if low is None or low <= 0 else 1 / low)
-    estimates.append(Estimate("equivalent_dimension", dimension, *ends, null=float(d), n=m))
+    estimates.append(estimated(lookup("equivalent_dimension"), dimension, *ends, n=m, d=d))
     kernel = np.exp(4.0 * (gram - 1.0))  # exp(−2‖u−v‖²)
     value = float(np.log((kernel.sum() - np.trace(kernel)) / (m * (m - 1))))
     low, high = bootstrap(lambda w: np.log(_pair_mean(kernel, w)), weights, value)
-    expected = null.spectral_null("uniformity", m, d).value
-    return [*estimates, Estimate("uniformity", value, low, high, expected, m)]
+    return [*estimates, estimated(lookup("uniformity"), value, low, high, n=m, d=d)]
 
 
 def _pair_mean(kernel: Array, weights: Array) -> Array:
@@ -82,7 +82,7 @@ def _removals(x: Array, weights: Array | None) -> list[Estimate]:
         units = rows / np.where(norms > 0, norms, 1.0)[:, None]  # a row that is nothing now weighs nothing
         kept = None if weights is None else weights * (norms > 0)
         low, high = bootstrap(lambda w, u=units: _mean_cosine(u, w), kept, value)
-        found.append(Estimate(name, value, low, high, -1 / (m - 1), m, note))
+        found.append(estimated(lookup(name), value, low, high, n=m, d=d, note=note))
     return found
 
 
@@ -115,7 +115,7 @@ def _dimensions(x: Array, weights: Array | None) -> list[Estimate]:
         ("hubness", neighbours.hubness(indices, m, k=k), lambda w: _skewness(occurrence, w)),
     ):
         low, high = bootstrap(statistic, weights, value)
-        estimates.append(Estimate(name, value, low, high, null.neighbour_null(name, m, d, k=k).value, m, note))
+        estimates.append(estimated(lookup(name), value, low, high, n=m, d=d, note=note))
     return estimates
 
 
@@ -130,4 +130,5 @@ def _skewness(values: Array, weights: Array) -> Array:
 def _bingham(sample: Sample, x: Array) -> Estimate:
     test = directional.bingham_test(x, sequences=sample.keys)
     note = "" if test is None else f"B = {test.statistic:.4g}, mean {test.degrees:.4g} under uniformity"
-    return Estimate("bingham_p", None if test is None else test.p_value, null=0.5, n=len(x), note=note)
+    p = None if test is None else test.p_value
+    return estimated(lookup("bingham_p"), p, n=len(x), d=x.shape[1], note=note)

@@ -10,9 +10,7 @@ Cost: one d×d eigendecomposition and one (m, d)·(d, d) product a spectrum.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,22 +19,14 @@ from anisoscope.accumulate.keys import GROUPS, group_of
 from anisoscope.accumulate.reservoir import Sample
 from anisoscope.accumulate.sums import Sums
 from anisoscope.geometry import outliers, spectrum
-from anisoscope.geometry.nulls import isotropic as null
-from anisoscope.inference.estimates import Estimate
+from anisoscope.inference.estimates import Estimate, estimated
 from anisoscope.inference.jackknife import jackknife
+from anisoscope.inference.metrics import METRICS, Metric, of_cloud
+from anisoscope.inference.thresholds import THRESHOLDS
 
 Array = NDArray[np.float64]
-ENOUGH = 10  # vectors per dimension below which spectral values are mostly bias
-_METRICS: dict[str, Callable[[Array], Any]] = {
-    "isoscore": spectrum.isoscore,
-    "participation_ratio": spectrum.participation_ratio,
-    "effective_rank": spectrum.effective_rank,
-    "stable_rank": spectrum.stable_rank,
-    "pc1_share": spectrum.pc1_share,
-    "condition_number": spectrum.condition_number,
-    "power_law_alpha": spectrum.power_law_alpha,
-    "explained_k": spectrum.explained_k,
-}
+SPECTRA = ("covariance", "second moment")
+ENOUGH = THRESHOLDS.vectors_per_dimension  # below, spectral values are mostly bias
 
 
 @dataclass(frozen=True)
@@ -50,33 +40,35 @@ class Spectrum:
     shrink: float  # from the reservoir's standard error to that of the n vectors
     note: str
 
-    def interval(self, metric: Callable[[Array], Any], value: float | None) -> tuple[float | None, float | None]:
+    def value(self, metric: Metric) -> float | None:
+        assert metric.of is not None
+        return metric.of(self.values, self.n)
+
+    def without_each(self, metric: Metric) -> Array:
+        """The metric without each jackknife group, (g,)."""
+        assert metric.of is not None
+        return np.asarray(metric.of(self.left_out, self.n), float)
+
+    def interval(self, metric: Metric, value: float | None) -> tuple[float | None, float | None]:
         if value is None or not len(self.sizes):
             return None, None
-        left = np.asarray(metric(self.left_out), float)
-        if not np.isfinite(left[self.sizes > 0]).all():
-            return None, None
-        low, high = jackknife(left, value, self.sizes)
-        return (
-            (None, None) if low is None else (value - (value - low) * self.shrink, value + (high - value) * self.shrink)
-        )
+        return shrunk_jackknife(self.without_each(metric), value, self.sizes, self.shrink)
+
+
+def shrunk_jackknife(left: Array, value: float, sizes: Array, shrink: float) -> tuple[float | None, float | None]:
+    """The jackknife interval, drawn in towards the value by `shrink`; missing where a leave-one-out value is."""
+    if not np.isfinite(left[sizes > 0]).all():
+        return None, None
+    low, high = jackknife(left, value, sizes)
+    return (None, None) if low is None else (value - (value - low) * shrink, value + (high - value) * shrink)
 
 
 def spectral_estimates(sums: Sums, sample: Sample) -> list[Estimate]:
     """The spectral metrics of a cloud; empty where it has fewer than two vectors or one dimension."""
     if sums.n < 2 or len(sample) < 2 or sums.d < 2:
         return []
-    centred, raw = cloud_spectrum(sums, sample, centred=True), cloud_spectrum(sums, sample, centred=False)
-    note = "; ".join(filter(None, (few_vectors(centred.n, sums.d), centred.note)))
-    found = []
-    for name, metric in _METRICS.items():
-        found.append(_estimate(name, metric, centred, sums.d, note))
-
-    def unbiased(values: Array) -> Any:
-        return spectrum.participation_ratio_unbiased(values.sum(-1), np.square(values).sum(-1), centred.n)
-
-    found.append(_estimate("participation_ratio_unbiased", unbiased, centred, sums.d, centred.note))
-    found.append(_estimate("rankme", lambda values: spectrum.rankme(values, n=raw.n), raw, sums.d, note))
+    spectra = {name: cloud_spectrum(sums, sample, centred=name == "covariance") for name in SPECTRA}
+    found = [_estimate(metric, spectra[metric.reads[0]], sums.d) for metric in of_cloud("spectrum")]
     return found + _outliers(sums, sample)
 
 
@@ -85,10 +77,11 @@ def few_vectors(n: int, d: int) -> str:
     return f"TOO FEW VECTORS: n = {n} < {ENOUGH}·d = {ENOUGH * d}, mostly bias" if n < ENOUGH * d else ""
 
 
-def _estimate(name: str, metric: Callable[[Array], Any], found: Spectrum, d: int, note: str) -> Estimate:
-    value = metric(found.values)
+def _estimate(metric: Metric, found: Spectrum, d: int) -> Estimate:
+    value = found.value(metric)
     low, high = found.interval(metric, value)
-    return Estimate(name, value, low, high, null.spectral_null(name, found.n, d).value, found.n, note)
+    few = "" if metric.name == "participation_ratio_unbiased" else few_vectors(found.n, d)  # it corrects for few
+    return estimated(metric, value, low, high, n=found.n, d=d, note="; ".join(filter(None, (few, found.note))))
 
 
 def cloud_spectrum(sums: Sums, sample: Sample, *, centred: bool) -> Spectrum:
@@ -129,8 +122,8 @@ def _outliers(sums: Sums, sample: Sample) -> list[Estimate]:
         variances, n = np.diag(spectrum.covariance(sums.second, sums.sum_x, sums.n)), sums.n
     outlying, carrying = outliers.outlier_dimensions(variances), outliers.mean_dimensions(sums.sum_x / sums.n)
     return [
-        Estimate("outlier_dimensions", float(len(outlying)), null=0.0, n=n, note=_listed(outlying)),
-        Estimate("mean_dimensions", float(len(carrying)), n=sums.n, note=_listed(carrying)),
+        estimated(METRICS["outlier_dimensions"], float(len(outlying)), n=n, d=sums.d, note=_listed(outlying)),
+        estimated(METRICS["mean_dimensions"], float(len(carrying)), n=sums.n, d=sums.d, note=_listed(carrying)),
     ]
 
 

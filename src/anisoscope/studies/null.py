@@ -1,7 +1,7 @@
 """What isotropy would look like in d dimensions: the law of one pair's cosine, and every metric's value at n vectors.
 
 The cosine of two isotropic vectors in R^d is exactly Beta: (1 + cos)/2 ~ Beta((d−1)/2, (d−1)/2). Nothing is simulated
-but the neighbourhood metrics, and the note of each row says how its value was had.
+but the neighbourhood metrics, and the note of each row says where its value comes from.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ import numpy as np
 
 from anisoscope.errors import UsageError
 from anisoscope.geometry.nulls import isotropic as null
+from anisoscope.inference.metrics import METRICS, lookup
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.plan import Settings, default_folder, reuse_or_begin
 from anisoscope.runs.store import Existing
 from anisoscope.runs.table import Row
 
 LEVELS = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
-SPECTRAL = (
-    "isoscore", "participation_ratio", "participation_ratio_unbiased", "effective_rank", "rankme", "stable_rank",
-    "pc1_share", "condition_number", "explained_k", "uniformity",
-)  # fmt: skip
-DIRECTIONS = ("mean_cosine", "resultant", "drift_ratio")
+OF_A_CLOUD = (
+    *("mean_cosine", "resultant", "drift_ratio"),
+    *("isoscore", "participation_ratio", "participation_ratio_unbiased", "effective_rank", "rankme", "stable_rank"),
+    *("pc1_share", "condition_number", "explained_k", "uniformity"),
+)
 
 
 class NullSettings(Settings):
@@ -62,15 +63,11 @@ def null_rows(d: int, n: int) -> list[Row]:
     site = f"d={d}"
     exact = {"site": site, "at": None, "note": "exact: Beta law"}
     rows = [Row(metric="dimension", value=float(d), site=site, n=n)]
-    rows += [
-        Row(metric=f"cosine_q{100 * level:g}", value=float(null.cosine_quantile(level, d)), n=2, **exact)
-        for level in LEVELS
-    ]
-    rows.append(Row(metric="cosine_sd", value=d**-0.5, n=2, **exact))
-    rows.append(Row(metric="cosine_mean_absolute", value=null.cosine_mean_absolute(d), n=2, **exact))
-    known = {name: null.direction_null(name, n, d) for name in DIRECTIONS}
-    known |= {name: null.spectral_null(name, n, d) for name in SPECTRAL}
-    for name, value in known.items():
+    of_pair = [*(f"cosine_q{100 * level:g}" for level in LEVELS), "cosine_sd", "cosine_mean_absolute"]
+    rows += [Row(metric=name, value=lookup(name).isotropic(2, d), n=2, **exact) for name in of_pair]
+    for name in OF_A_CLOUD:
+        expected = METRICS[name].null
+        value = None if expected is None else expected(n, d)
         if value is None or value.value is None:
             continue
         reach = None if value.sd is None else 1.96 * value.sd

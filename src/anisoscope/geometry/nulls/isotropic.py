@@ -29,9 +29,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from anisoscope.errors import UsageError
-from anisoscope.geometry import neighbours, spectrum
+from anisoscope.geometry import neighbours
 from anisoscope.geometry.missing import Values, settle
 from anisoscope.geometry.nulls.wishart import Noise
+from anisoscope.geometry.spectrum import OF_EIGENVALUES
 from anisoscope.geometry.uniformity import uniformity_null, uniformity_null_sd
 
 SIMULATED_BELOW, DRAWS = 16, 1000
@@ -163,7 +164,7 @@ def spectral_null(metric: str, n: int, d: int) -> NullValue:
     """
     if metric == "uniformity":
         return NullValue(uniformity_null(d), uniformity_null_sd(n, d), "exact mean of the potential")
-    if metric not in _OF_EIGENVALUES:
+    if metric not in OF_EIGENVALUES:
         raise UsageError("no spectral null for this metric", got=repr(metric), expected=", ".join(sorted(SPECTRAL)))
     noise = Noise(n if metric == "rankme" else n - 1, d)
     if noise.freedom < 1:
@@ -226,27 +227,12 @@ _CLOSED: dict[str, Callable[[Noise], tuple[float, float]]] = {
     "stable_rank": _stable_rank,
 }
 
-_OF_EIGENVALUES: dict[str, Callable[[np.ndarray, int], Values]] = {
-    "isoscore": lambda values, n: spectrum.isoscore(values),
-    "participation_ratio": lambda values, n: spectrum.participation_ratio(values),
-    "participation_ratio_unbiased": lambda values, n: spectrum.participation_ratio_unbiased(
-        values.sum(axis=-1), np.square(values).sum(axis=-1), n
-    ),
-    "effective_rank": lambda values, n: spectrum.effective_rank(values),
-    "rankme": lambda values, n: spectrum.rankme(values, n=n),
-    "pc1_share": lambda values, n: spectrum.pc1_share(values),
-    "stable_rank": lambda values, n: spectrum.stable_rank(values),
-    "condition_number": lambda values, n: spectrum.condition_number(values),
-    "power_law_alpha": lambda values, n: spectrum.power_law_alpha(values),
-    "explained_k": lambda values, n: spectrum.explained_k(values),
-}
-
-SPECTRAL = (*_OF_EIGENVALUES, "uniformity")
+SPECTRAL = (*OF_EIGENVALUES, "uniformity")
 NEIGHBOUR = ("twonn", "mle_dimension", "hubness")
 
 
 def _of_eigenvalues(metric: str, values: np.ndarray, n: int) -> Values:
-    return _OF_EIGENVALUES[metric](values, n)
+    return OF_EIGENVALUES[metric](values, n)
 
 
 def _simulated(metric: str, noise: Noise, n: int) -> NullValue:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from anisoscope.inference.metrics import METRICS, declared
 from anisoscope.report.figures.style import PALETTE
-from anisoscope.report.metrics import METRICS, Meaning
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import COLUMNS
 
@@ -26,33 +26,6 @@ TEXT = ("revision", "site", "metric", "note", "positions", "protocol")
 NUMBERS = tuple(name for name in COLUMNS if name not in (*TEXT, "run", "model"))
 WITHOUT_LINES = ("null", "calibrate", "compare")  # runs that no line stands for take the last colours
 DASHES = ("solid", "dash", "dot", "dashdot")
-
-
-STUDY_METRICS = {
-    "query_key_cosine": Meaning("attention", "cos(Q̄, K̄)", "cosine of the mean query and the mean key of a head"),
-    "query_key_dot": Meaning("attention", "⟨Q̄, K̄⟩", "dot product of the mean query and the mean key"),
-    "query_drift_ratio": Meaning("attention", "drift ratio of queries", "‖Q̄‖²/E‖q‖²"),
-    "key_drift_ratio": Meaning("attention", "drift ratio of keys", "‖K̄‖²/E‖k‖²"),
-    "query_mean_cosine": Meaning("attention", "average cosine of queries", "over all pairs"),
-    "key_mean_cosine": Meaning("attention", "average cosine of keys", "over all pairs"),
-    "entropy": Meaning("attention", "entropy of rows", "in nats"),
-    "entropy_normalised": Meaning(
-        "attention", "entropy over log m", "1: uniform over the m visible keys, 0: a single key"
-    ),
-    "max_probability": Meaning("attention", "largest probability", "of a row of attention"),
-    "median_probability": Meaning("attention", "median probability", "of a row of attention"),
-    "min_probability": Meaning("attention", "smallest probability", "of a row of attention"),
-    "sink_share": Meaning("attention", "share of the first key", "probability that goes to the first position"),
-    "self_share": Meaning("attention", "share of the own position", "probability that a row gives to itself"),
-    "salience_share": Meaning(
-        "attention", "salience share", "score variance that the drift of the queries makes alone"
-    ),
-    "score_variance": Meaning("attention", "score variance", "of the content scores within a row"),
-    "norm_of_mean": Meaning("block", "norm of the mean", "norm of the mean vector"),
-    "fixed_point": Meaning("block", "fixed point N*", "where inputs and outputs have the same mean norm"),
-    "partition_one_sided": Meaning("vocabulary", "I(W), one-sided", "as the published codes compute it"),
-    "partition_both": Meaning("vocabulary", "I(W), both signs", "min over max of the partition function"),
-}
 
 
 @dataclass(frozen=True)
@@ -153,14 +126,16 @@ def about(run: Run, label: str) -> dict[str, Any]:
     return {"label": label, **{name: manifest.get(name) for name in names}}
 
 
-def meanings(metrics: Iterable[str]) -> dict[str, dict[str, str]]:
+def meanings(metrics: Iterable[str]) -> dict[str, dict[str, Any]]:
     """What the metrics that occur are called and mean, in the order in which a person reads them."""
-    present = set(metrics)
-    known: dict[str, dict[str, str]] = {
-        name: vars(meaning) for name, meaning in (METRICS | STUDY_METRICS).items() if name in present
+    present = set(metrics) - {"verdict"}
+    ordered = [name for name in METRICS if name in present]
+    found = {name: declared(name) for name in (*ordered, *sorted(present - set(ordered)))}
+    unknown = {"group": "other", "meaning": ""}
+    return {
+        name: unknown | {"label": name.replace("_", " ")} if metric is None else metric.described()
+        for name, metric in found.items()
     }
-    others = sorted(present - set(known) - {"verdict"})
-    return known | {name: {"group": "other", "label": name.replace("_", " "), "meaning": ""} for name in others}
 
 
 def page_data(runs: Sequence[Run]) -> dict[str, Any]:

@@ -219,11 +219,7 @@ def _pass(model: OpenModel, batches: Batches, settings: SweepSettings, machine: 
     protocol |= {"attention": attention.protocol} if "attention" in settings.sites else {}
     order = {site.name: moments.by_site[site.name] for site in capture.sites if site.name in moments.by_site}
     rows, notes = site_rows(model, capture.sites, order, measuring, protocol)
-    notes = [note for note in notes if settings.spectrum or not any(word in note for word in _OF_SPECTRA)]
     return _Passed(rows, [*capture.notes, *notes], protocol, attention if "attention" in settings.sites else None)
-
-
-_OF_SPECTRA = ("spectrum", "TOO FEW VECTORS")  # notes on what a sweep without spectra does not measure
 
 
 def _hidden_capture(model: OpenModel, batches: Batches, settings: SweepSettings) -> Any:

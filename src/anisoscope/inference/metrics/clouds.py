@@ -1,0 +1,327 @@
+"""The metrics of a cloud, in the order in which they are estimated: where it points, what shape it has, how its points
+lie, what was counted. Formulas and sources are with the functions of `geometry`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from anisoscope.geometry import cosine, drift
+from anisoscope.geometry.nulls import isotropic as null
+from anisoscope.geometry.nulls.isotropic import NullValue
+from anisoscope.geometry.spectrum import OF_EIGENVALUES
+from anisoscope.inference.metrics.declaration import Metric, constant
+
+_cosine = partial(Metric, group="direction", low=-1.0, high=1.0)
+_direction = partial(Metric, group="direction", low=0.0, paired=True)
+_DIRECTIONS = (
+    _cosine(
+        "mean_cosine",
+        "average cosine",
+        "Average cosine over all pairs of different vectors.",
+        of=cosine.mean_cosine,
+        reads=("unit", "n"),
+        null=partial(null.direction_null, "mean_cosine"),
+        paired=True,
+    ),
+    _cosine(
+        "mean_cosine_inter",
+        "cosine between sequences",
+        "Average cosine over pairs from different sequences.",
+        of=cosine.mean_cosine_inter,
+        reads=("unit", "n", "energy", "pairs"),
+        null=partial(null.direction_null, "mean_cosine_inter"),
+        paired=True,
+    ),
+    _cosine(
+        "mean_cosine_intra",
+        "cosine within sequences",
+        "Average cosine over pairs from the same sequence.",
+        of=cosine.mean_cosine_intra,
+        reads=("energy", "n", "pairs"),
+        null=partial(null.direction_null, "mean_cosine_intra"),
+        paired=True,
+    ),
+    _direction(
+        "resultant",
+        "resultant length",
+        "Norm of the mean unit vector.",
+        high=1.0,
+        of=cosine.resultant,
+        reads=("unit", "n"),
+        null=partial(null.direction_null, "resultant"),
+    ),
+    _direction("mean_norm", "mean norm", "Average norm of the vectors.", of=drift.mean_norm, reads=("norm", "n")),
+    _direction(
+        "norm_cv",
+        "norm variation",
+        "Standard deviation of the norms over their mean.",
+        of=drift.norm_cv,
+        reads=("norm", "norm2", "n"),
+    ),
+    _direction("drift_norm", "drift norm", "Norm of the mean vector.", of=drift.drift_norm, reads=("x", "n")),
+    _direction(
+        "drift_ratio",
+        "drift ratio",
+        "Share of the energy that is the mean vector: its squared norm over the mean squared norm.",
+        high=1.0,
+        of=drift.drift_ratio,
+        reads=("x", "norm2", "n"),
+        null=partial(null.direction_null, "drift_ratio"),
+    ),
+    Metric(
+        "cosine_share",
+        "share of a dimension",
+        "Share of the average cosine that one dimension contributes.",
+        "direction",
+        null=lambda n, d: NullValue(1 / d, None, "exact"),
+    ),
+    Metric(
+        "rayleigh_p",
+        "Rayleigh p",
+        "p-value of the test that directions are uniform, against a common direction.",
+        "direction",
+        0.0,
+        1.0,
+        null=constant(0.5),
+    ),
+    Metric(
+        "effective_n",
+        "effective n",
+        "Number of independent directions that the vectors are worth, given that those "
+        "of one sequence resemble each other.",
+        "direction",
+        0.0,
+        unit="vectors",
+    ),
+    Metric(
+        "vmf_kappa",
+        "concentration κ",
+        "Concentration of the von Mises–Fisher law with this average cosine.",
+        "direction",
+        0.0,
+        null=constant(0.0),
+    ),
+)
+
+
+def _spectral(
+    name: str, label: str, meaning: str, low: float | None, high: float | None = None, unit: str = ""
+) -> Metric:
+    reads = ("second moment",) if name == "rankme" else ("covariance",)
+    of, expected = OF_EIGENVALUES[name], partial(null.spectral_null, name)
+    return Metric(name, label, meaning, "spectrum", low, high, unit, of, reads, expected, paired=True)
+
+
+_SPECTRUM = (
+    _spectral(
+        "isoscore",
+        "IsoScore",
+        "Evenness of the variance: 0 for one dimension in use, 1 for all equally; blind to drift.",
+        0.0,
+        1.0,
+    ),
+    _spectral(
+        "participation_ratio",
+        "participation ratio",
+        "Number of dimensions that share the variance: (Σλ)²/Σλ².",
+        1.0,
+        unit="dimensions",
+    ),
+    _spectral(
+        "effective_rank",
+        "effective rank",
+        "Exponential of the entropy of the covariance spectrum.",
+        1.0,
+        unit="dimensions",
+    ),
+    _spectral("stable_rank", "stable rank", "Total variance over the largest eigenvalue.", 1.0, unit="dimensions"),
+    _spectral("pc1_share", "first component", "Share of the variance on the first principal component.", 0.0, 1.0),
+    _spectral(
+        "condition_number",
+        "condition number",
+        "Length of the longest axis over the shortest: the root of the largest eigenvalue over the smallest.",
+        1.0,
+    ),
+    _spectral(
+        "power_law_alpha",
+        "power-law exponent",
+        "Rate at which the eigenvalues decay with their rank, in log-log.",
+        None,
+    ),
+    _spectral(
+        "explained_k",
+        "components for 90 %",
+        "Fewest principal components that hold 90 % of the variance.",
+        1.0,
+        unit="dimensions",
+    ),
+    _spectral(
+        "participation_ratio_unbiased",
+        "participation, unbiased",
+        "Participation ratio corrected for the sample size.",
+        0.0,
+        unit="dimensions",
+    ),
+    _spectral(
+        "rankme",
+        "RankMe",
+        "Exponential of the entropy of the singular values, the mean not removed.",
+        1.0,
+        unit="dimensions",
+    ),
+    Metric(
+        "outlier_dimensions",
+        "outlier dimensions",
+        "Number of dimensions whose variance is at least five times the average.",
+        "spectrum",
+        0.0,
+        unit="dimensions",
+        null=constant(0.0),
+    ),
+    Metric(
+        "mean_dimensions",
+        "dimensions of the mean",
+        "Fewest dimensions that hold half of the squared norm of the mean.",
+        "spectrum",
+        1.0,
+        unit="dimensions",
+    ),
+    Metric(
+        "outlier_share",
+        "variance in outliers",
+        "Share of the variance that the outlier dimensions hold.",
+        "spectrum",
+        0.0,
+        1.0,
+        null=constant(0.0),
+    ),
+)
+
+
+def pair_quantile(level: float, name: str) -> Metric:
+    """The quantile of the cosine of single pairs; its null is the Beta law of one pair, not that of an average."""
+    return Metric(
+        name,
+        f"{100 * level:g} % pair cosine" if level != 0.5 else "median pair cosine",
+        f"Cosine that {100 * level:g} % of single pairs stay below, from a sample of vectors.",
+        "neighbourhood",
+        -1.0,
+        1.0,
+        null=lambda n, d: NullValue(float(null.cosine_quantile(level, d)), None, "exact: Beta law"),
+    )
+
+
+def _of_pair(value: float) -> NullValue:
+    return NullValue(value, None, "exact: Beta law")
+
+
+def _after_centring(n: int, d: int) -> NullValue:
+    return NullValue(-1 / (n - 1), None, "exact")
+
+
+_sampled = partial(Metric, group="neighbourhood")
+_NEIGHBOURHOOD = (
+    pair_quantile(0.5, "cosine_q50"),
+    pair_quantile(0.95, "cosine_q95"),
+    _sampled(
+        "cosine_sd",
+        "sd of pair cosines",
+        "Standard deviation of the cosine of single pairs.",
+        low=0.0,
+        high=1.0,
+        null=lambda n, d: _of_pair(d**-0.5),
+    ),
+    _sampled(
+        "cosine_mean_absolute",
+        "mean absolute cosine",
+        "Average of the absolute cosine of single pairs.",
+        low=0.0,
+        high=1.0,
+        null=lambda n, d: _of_pair(null.cosine_mean_absolute(d)),
+    ),
+    _sampled(
+        "cosine_mean_square",
+        "mean squared cosine",
+        "Average of the squared cosine of single pairs.",
+        low=0.0,
+        high=1.0,
+        null=lambda n, d: _of_pair(null.cosine_mean_square(d)),
+    ),
+    _sampled(
+        "equivalent_dimension",
+        "equivalent dimension",
+        "Dimension in which isotropic pairs would have the same mean squared cosine.",
+        low=1.0,
+        unit="dimensions",
+        null=lambda n, d: _of_pair(float(d)),
+    ),
+    _sampled(
+        "uniformity",
+        "uniformity",
+        "Logarithm of the mean Gaussian potential of pairs on the sphere; lower is more even.",
+        high=0.0,
+        null=partial(null.spectral_null, "uniformity"),
+    ),
+    _sampled(
+        "mean_cosine_centred",
+        "cosine, centred",
+        "Average cosine after the mean is removed.",
+        low=-1.0,
+        high=1.0,
+        null=_after_centring,
+    ),
+    _sampled(
+        "mean_cosine_without_top",
+        "cosine, top removed",
+        "Average cosine after the mean and the top d/100 principal components are removed.",
+        low=-1.0,
+        high=1.0,
+        null=_after_centring,
+    ),
+    _sampled(
+        "twonn",
+        "intrinsic dim., TwoNN",
+        "Intrinsic dimension from the ratios of the two nearest distances.",
+        low=0.0,
+        unit="dimensions",
+        null=partial(null.neighbour_null, "twonn"),
+    ),
+    _sampled(
+        "mle_dimension",
+        "intrinsic dim., MLE",
+        "Intrinsic dimension by maximum likelihood (Levina–Bickel) from 10 neighbours.",
+        low=0.0,
+        unit="dimensions",
+        null=partial(null.neighbour_null, "mle_dimension"),
+    ),
+    _sampled(
+        "hubness",
+        "hubness",
+        "Skewness of how often a vector is among the nearest neighbours of others.",
+        null=partial(null.neighbour_null, "hubness"),
+    ),
+    _sampled(
+        "bingham_p",
+        "Bingham p",
+        "p-value of the test that directions are uniform, against a preferred axis.",
+        low=0.0,
+        high=1.0,
+        null=constant(0.5),
+    ),
+)
+
+_counted = partial(Metric, group="counts", low=0.0)
+_COUNTS = (
+    _counted("dimension", "dimension", "Number of entries of each vector."),
+    _counted("sequences", "sequences", "Number of sequences, the units that are sampled independently."),
+    _counted("zero_vectors", "zero vectors", "Zero vectors, which have no direction and are left out.", unit="vectors"),
+    _counted(
+        "nonfinite_vectors",
+        "non-finite vectors",
+        "Vectors with NaN or infinite entries, which are left out.",
+        unit="vectors",
+    ),
+    Metric("verdict", "verdict", "What kind of anisotropy the numbers of the cloud show, in words.", "verdict"),
+)
+
+CLOUD = (*_DIRECTIONS, *_SPECTRUM, *_NEIGHBOURHOOD, *_COUNTS)

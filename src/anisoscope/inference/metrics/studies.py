@@ -1,0 +1,176 @@
+"""The metrics that single studies report beside those of clouds and attention. Their nulls are the studies' own."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from anisoscope.inference.metrics.declaration import Metric
+
+_block = partial(Metric, group="block", low=0.0)
+_BLOCK = (
+    _block("norm_of_mean", "norm of the mean", "Norm of the mean vector at a site of the block."),
+    _block(
+        "expected_norm_of_mean",
+        "expected norm of the mean",
+        "Norm that the mean query or key has by equation 1: the projection of the mean input.",
+    ),
+    _block(
+        "equation_1_distance",
+        "distance from equation 1",
+        "Distance of the measured mean from the expected one, in units of its sampling error.",
+        unit="standard errors",
+    ),
+    _block(
+        "fixed_point", "fixed point N*", "Drift norm at which inputs and outputs of the block have the same mean norm."
+    ),
+    _block(
+        "fixed_point_of_mean",
+        "fixed point of the mean",
+        "Drift norm at which the means of inputs and outputs have the same norm.",
+    ),
+    _block(
+        "fixed_point_of_layernorm",
+        "fixed point of a LayerNorm",
+        "Drift norm at which the inputs are as long as the output of a fresh LayerNorm, √d.",
+    ),
+    _block(
+        "norm_over_fixed_point",
+        "norm over N*",
+        "Mean norm of a trained block's output over the fixed point of the untrained one.",
+    ),
+    _block("width", "width", "Number of entries of the vectors that the block reads.", unit="dimensions"),
+)
+
+_vocabulary = partial(Metric, group="vocabulary")
+_VOCABULARY = (
+    _vocabulary(
+        "partition_one_sided",
+        "I(W), one-sided",
+        "Smallest over largest value of the partition function, one "
+        "sign for each eigenvector, as the published codes compute it.",
+        low=0.0,
+        high=1.0,
+    ),
+    _vocabulary(
+        "partition_one_sided_float32",
+        "I(W), float32",
+        "The one-sided I(W) in single precision, as published.",
+        low=0.0,
+        high=1.0,
+    ),
+    _vocabulary(
+        "partition_both",
+        "I(W), both signs",
+        "Smallest over largest value of the partition function, over both signs of each eigenvector.",
+        low=0.0,
+        high=1.0,
+    ),
+    _vocabulary(
+        "spearman_log_frequency_norm",
+        "frequency and norm",
+        "Rank correlation of a token's log frequency with the norm of its vector.",
+        low=-1.0,
+        high=1.0,
+    ),
+    _vocabulary(
+        "spearman_log_frequency_first_component",
+        "frequency and first component",
+        "Rank correlation of a token's log frequency with its first principal component.",
+        low=-1.0,
+        high=1.0,
+    ),
+)
+
+_norm = partial(Metric, group="final norm", low=0.0)
+_FINAL_NORM = (
+    _norm("gain_norm", "‖gain‖", "Norm of the gain of a LayerNorm or RMSNorm."),
+    _norm("bias_norm", "‖bias‖", "Norm of the bias of a LayerNorm."),
+    _norm("bias_over_gain", "‖bias‖/‖gain‖", "Norm of the bias over that of the gain."),
+    _norm(
+        "implied_cosine",
+        "implied cosine",
+        "Average cosine that gain and bias alone would give to isotropic vectors.",
+        high=1.0,
+    ),
+    Metric(
+        "cosine_above_implied",
+        "cosine beyond the norm",
+        "Average cosine after the norm minus the one that its gain and bias imply.",
+        "final norm",
+        -2.0,
+        1.0,
+    ),
+)
+
+_intervene = partial(Metric, group="intervention")
+_INTERVENE = (
+    _intervene("loss", "loss", "Average loss of the tokens that are asked for.", low=0.0, unit="nats"),
+    _intervene(
+        "kl",
+        "KL divergence",
+        "Divergence of the output distribution from that of the untouched model.",
+        low=0.0,
+        unit="nats",
+    ),
+    _intervene(
+        "last_cosine", "cosine of the last block", "Average cosine of what the last block puts out.", low=-1.0, high=1.0
+    ),
+)
+
+_calibrate = partial(Metric, group="similarity")
+_CALIBRATE = (
+    _calibrate("floor_mean", "mean of the floor", "Average cosine of unrelated pairs.", low=-1.0, high=1.0),
+    _calibrate(
+        "floor_sd", "sd of the floor", "Standard deviation of the cosine of unrelated pairs.", low=0.0, high=1.0
+    ),
+    _calibrate(
+        "threshold",
+        "threshold",
+        "Cosine that unrelated pairs exceed at the given false-positive rate.",
+        low=-1.0,
+        high=1.0,
+    ),
+    _calibrate("nearest_mean", "best match", "Average cosine of a row and its best match.", low=-1.0, high=1.0),
+    _calibrate(
+        "nearest_gap",
+        "gap of the best match",
+        "Distance of the best match from the mean of the floor, in standard deviations of the floor.",
+        unit="sd",
+    ),
+)
+
+_training = partial(Metric, group="training", low=0.0)
+_TRAINING = (
+    _training(
+        "training_loss", "training loss", "Average loss of the training batches since the last record.", unit="nats"
+    ),
+    _training("validation_loss", "validation loss", "Average loss on held-out data.", unit="nats"),
+    _training(
+        "validation_accuracy",
+        "validation accuracy",
+        "Share of held-out examples that are classified correctly.",
+        high=1.0,
+    ),
+    _training("learning_rate", "learning rate", "Step size of the optimiser."),
+    _training("gradient_norm", "gradient norm", "Norm of the gradient before clipping."),
+)
+
+_DRIFT_TESTS = tuple(
+    Metric(
+        f"{method}_{against}{end}",
+        f"{method.capitalize()}, {word}{name}",
+        f"{what} {method.capitalize()} correlation of the average cosine with the {word} over the layers of a model.",
+        "drift test",
+        low,
+        1.0,
+    )
+    for against, word in (("drift_norm", "drift norm"), ("drift_ratio", "drift ratio"))
+    for method in ("spearman", "pearson")
+    for end, name, what, low in (
+        ("", "", "The", -1.0),
+        ("_p", ", p", "Permutation p-value of the", 0.0),
+        ("_p_asymptotic", ", asymptotic p", "Asymptotic p-value, as in the paper, of the", 0.0),
+    )
+)
+
+STUDIES = (*_BLOCK, *_VOCABULARY, *_FINAL_NORM, *_INTERVENE, *_CALIBRATE, *_TRAINING, *_DRIFT_TESTS)
