@@ -148,5 +148,5 @@ def test_norm_figures_of_pre_and_post_norm_models(name: str, tmp_path: Path) -> 
         result = final_norm_study([(None, model)], settings)
     run = stored(tmp_path / "run", "final-norm", result.rows)
     assert len(final_norm.closing_norms(run.rows())) == (3 if name == "bert" else 1)
-    for label, draw in final_norm.figures_of_norms(run).items():
+    for label, draw in final_norm.figures(run).items():
         assert save(draw(run), tmp_path, label, formats=("png",))[0].stat().st_size > 5000

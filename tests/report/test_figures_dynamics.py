@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from anisoscope.errors import StoreError
-from anisoscope.report.figures import dynamics, heads
+from anisoscope.report.figures import attention as heads
+from anisoscope.report.figures import sweep as dynamics
 from anisoscope.report.figures.curves import label_lines, spread, step_axis
 from anisoscope.report.figures.style import save
 from anisoscope.runs.store import Run, open_run, write_run
@@ -82,8 +83,8 @@ def texts(figure) -> str:
 
 def test_a_run_of_several_seeds_and_steps_has_all_figures(run: Run, tmp_path: Path) -> None:
     names = {*(f"figure_{n}" for n in (11, "12a", "12b", 13, 14, 15, 19, 20, 21, 22, 23)), "hidden_cosine"}
-    assert set(dynamics.figures_of_sweep(run)) == names
-    assert set(dynamics.figures_of_sweep(stored(tmp_path / "one", (0,)))) == names - {"figure_23"}
+    assert set(dynamics.figures(run)) == names
+    assert set(dynamics.figures(stored(tmp_path / "one", (0,)))) == names - {"figure_23"}
 
 
 def test_a_figure_with_parts_is_written_in_three_formats(run: Run, tmp_path: Path) -> None:
@@ -166,7 +167,7 @@ def test_stand_ins_are_marked(run: Run) -> None:
 def test_a_run_without_heads_says_what_it_lacks(tmp_path: Path) -> None:
     write_run(tmp_path, command="sweep", settings={}, protocol={}, rows=[Row(step=0, metric="mean_cosine", value=0.1)])
     empty = open_run(tmp_path)
-    assert dynamics.figures_of_sweep(empty) == {}
+    assert dynamics.figures(empty) == {}
     with pytest.raises(StoreError, match="does not hold"):
         dynamics.chosen_heads(empty, None)
 
@@ -184,7 +185,7 @@ def test_heat_maps_show_every_head_and_circle_those_within_the_null(tmp_path: Pa
     arrays = {f"{site}.query": np.ones((3, D)) for site in ("block.0", "block.1")}
     write_run(tmp_path, command="attention", settings={}, protocol={}, rows=rows, arrays=arrays)
     run = open_run(tmp_path)
-    drawn = heads.figures_of_attention(run)
+    drawn = heads.figures(run)
     assert set(drawn) == {"query_key_cosine", "entropy_normalised"}
     axes = drawn["query_key_cosine"](run).axes[0]
     cells = axes.images[0].get_array()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from anisoscope.errors import StoreError
-from anisoscope.report.figures.interventions import figure_interventions
+from anisoscope.report.figures.intervene import figure_interventions
 from anisoscope.runs.store import Run, open_run, write_run
 from anisoscope.runs.table import Row
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
-from anisoscope.report.figures.layers import figure_drift_tests, figure_layers, figures_of_layers
+from anisoscope.report.figures.measure import figure_drift_tests, figure_layers, figures
 from anisoscope.report.figures.style import PALETTE, save
 from anisoscope.runs.store import Run, write_run
 from anisoscope.runs.table import Row
@@ -156,8 +156,8 @@ def test_the_drift_tests_show_each_p_beside_the_line_of_significance(tmp_path):
 def test_a_run_without_layers_to_correlate_has_no_drift_figure(tmp_path):
     nothing = run_of(layer_rows("m") + p_rows("m", drift_norm=None, drift_ratio=None), tmp_path / "a")
     something = run_of(layer_rows("m") + p_rows("m", drift_norm=0.5, drift_ratio=0.5), tmp_path / "b")
-    assert list(figures_of_layers(nothing)) == ["cosine-by-layer"]
-    assert list(figures_of_layers(something)) == ["cosine-by-layer", "drift-tests"]
+    assert list(figures(nothing)) == ["cosine-by-layer"]
+    assert list(figures(something)) == ["cosine-by-layer", "drift-tests"]
 
 
 def test_the_same_run_gives_the_same_bytes(tmp_path):

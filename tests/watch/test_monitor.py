@@ -18,7 +18,7 @@ import zoo
 from anisoscope import measure
 from anisoscope.cli.main import app
 from anisoscope.errors import ModelError, StoreError, UsageError
-from anisoscope.report.figures.dynamics import figures_of_sweep
+from anisoscope.report.figures.sweep import figures
 from anisoscope.report.page.data import page_data
 from anisoscope.runs.store import open_run
 from anisoscope.watch.monitor import AnisotropyMonitor, Band
@@ -168,7 +168,7 @@ def test_the_run_is_drawn_and_told_like_that_of_a_sweep(tmp_path: Path) -> None:
     train(tmp_path, model(), AnisotropyMonitor(probe(), every=2, out=tmp_path / "watch"))
     run = open_run(tmp_path / "watch")
     assert "from step 0 to 8" in run.manifest["verdict"]
-    drawn = figures_of_sweep(run)
+    drawn = figures(run)
     assert {"figure_11", "figure_12a", "figure_13", "figure_14", "figure_15", "figure_22", "hidden_cosine"} <= set(
         drawn
     )

@@ -16,10 +16,9 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-_FIRST = (
-    "vectors calibrate measure attention sweep vocabulary final-norm null block intervene pretrain variants paper "
-    "compare merge report show run models demo"
-).split()
+_MEASURE = ("vectors", "calibrate", "measure", "attention", "sweep", "vocabulary", "final-norm", "null")
+_EXPERIMENT = ("block", "intervene", "pretrain", "variants", "paper")
+_FIRST = (*_MEASURE, *_EXPERIMENT, "compare", "merge", "report", "show", "run", "models", "demo")
 REPORT_TO = "https://github.com/anisoscope/anisoscope/issues"
 
 

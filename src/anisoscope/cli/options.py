@@ -99,7 +99,9 @@ def values_of(settings: type[Settings], given: Mapping[str, Any]) -> dict[str, A
         if value is None or value == []:
             continue
         extra = dict(field.json_schema_extra or {})
-        if isinstance(value, list) and (extra.get("commas") or _numbers(field.annotation) or choices_of(field.annotation)):
+        if isinstance(value, list) and (
+            extra.get("commas") or _numbers(field.annotation) or choices_of(field.annotation)
+        ):
             value = [part.strip() for one in value for part in str(one).split(",") if part.strip()]
         if get_origin(field.annotation) is dict:
             value = dict(map(_assigned, value))
@@ -147,5 +149,3 @@ def command(
 def _kept_lines(text: str) -> str:
     """Help text whose examples keep their lines."""
     return text.strip().replace("\nExamples:", "\n\b\nExamples:")
-
-

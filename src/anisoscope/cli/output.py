@@ -11,13 +11,12 @@ import typer
 
 from anisoscope.errors import UsageError, printable
 from anisoscope.runs.settings import nearest
+from anisoscope.runs.store import EXISTING
 
 if TYPE_CHECKING:
     from anisoscope.runs.measurement import Measurement
     from anisoscope.runs.study import Study
     from anisoscope.runs.table import Row
-
-EXISTING = ("resume", "reuse", "replace", "refuse")
 
 
 def checked_existing(value: str) -> Any:

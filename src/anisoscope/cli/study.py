@@ -10,9 +10,8 @@ import typer
 
 from anisoscope.cli.options import command, parameters, values_of
 from anisoscope.runs.settings import Machine
+from anisoscope.runs.store import EXISTING
 from anisoscope.runs.study import Study, find_study
-
-EXISTING = ("resume", "reuse", "replace", "refuse")
 
 
 def shared_parameters(*, figures: bool = True) -> list[inspect.Parameter]:
@@ -59,8 +58,8 @@ def _run(study: Study, given: dict[str, Any]) -> None:
 def carry_out(study: Study, settings: Any, machine: Machine, given: dict[str, Any]) -> None:
     """Perform a study and end the command: the story or JSON, the table as CSV, the figures."""
     from anisoscope.cli.output import checked_existing, finish
-    from anisoscope.runs.engines import engine
     from anisoscope.runs.perform import default_folder, input_paths, perform
+    from anisoscope.runs.work.engines import engine
     from anisoscope.runs.writing import check_target
 
     existing = checked_existing(given["existing"])

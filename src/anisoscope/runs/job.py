@@ -19,21 +19,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anisoscope.errors import UsageError
-from anisoscope.runs.collected import Collection, Part
-from anisoscope.runs.engines import Local
-from anisoscope.runs.passes import follow, load_whole, run_pass, whole_state
-from anisoscope.runs.saved import Saved, find_saved, identity_of
 from anisoscope.runs.settings import Machine, Settings
 from anisoscope.runs.study import Study
-from anisoscope.runs.units import Unit, deal, parse_shard, virtual_shard
+from anisoscope.runs.work.collected import Collection, Part
+from anisoscope.runs.work.engines import Local
+from anisoscope.runs.work.passes import follow, load_whole, run_pass, whole_state
+from anisoscope.runs.work.saved import Saved, find_saved, identity_of
+from anisoscope.runs.work.units import Unit, deal, parse_shard, virtual_shard
 
 if TYPE_CHECKING:
     from anisoscope.inputs.sources import Source
     from anisoscope.inputs.vectors.source import VectorSource
     from anisoscope.models.batches.plan import Batches
     from anisoscope.models.open import OpenModel
+    from anisoscope.runs.store import Run
 
 IN_MEMORY = "(in memory)"
+
 
 @dataclass
 class Job:
@@ -91,7 +93,8 @@ class Job:
             kind="model",
             name=name,
             revision=model.revision,
-            **model.record(),
+            fingerprint=model.fingerprint,
+            files=None if model.files is None else model.files.record(),
         )
         self.begin()
         return model
@@ -127,6 +130,15 @@ class Job:
             self.remember(field, kind="vectors", name=source.name, fingerprint=source.fingerprint())
             self.begin()
         return self._sources[key]
+
+    def open_run(self, folder: str | Path) -> Run:
+        """A finished run that the settings name."""
+        from anisoscope.runs.store import MANIFEST, open_run
+        from anisoscope.runs.writing import file_sha256
+
+        run = open_run(folder)
+        self.remember(f"run {folder}", kind="run", name=str(folder), fingerprint=file_sha256(run.folder / MANIFEST))
+        return run
 
     def remember(self, key: str, **record: Any) -> None:
         """Record something that was read, so that a later run can tell whether it changed."""
@@ -169,7 +181,7 @@ class Job:
 
     def sum_vectors(self, label: str, source: VectorSource, make: Callable[[], dict[str, Any]], add: Any) -> Part:
         """One pass over the rows of a source; `add(sums, block)` adds a block."""
-        from anisoscope.runs.blocks import blocks_of
+        from anisoscope.runs.work.blocks import blocks_of
 
         def work(unit: Unit, saved: Saved | None, sums: dict[str, Any]) -> dict[str, Any]:
             start = unit.start if saved is None else max(saved.done, unit.start)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import torch
 
-    from anisoscope.inference.verdict import Verdict
     from anisoscope.inference.cloud import Cloud
+    from anisoscope.inference.verdict import Verdict
 
 _MANIFEST = ("protocol", "data", "model", "inputs", "about", "shard")
 

@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from anisoscope.errors import StoreError, UsageError
-from anisoscope.runs.collected import Collected, report_of, state_of
-from anisoscope.runs.engines import Local, engine
 from anisoscope.runs.job import IN_MEMORY, Job
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.settings import Machine, Settings
 from anisoscope.runs.stopping import stoppable
 from anisoscope.runs.store import Existing, Run, begin, find_existing, locked
 from anisoscope.runs.study import Findings, Study, find_study, lost
-from anisoscope.runs.units import parse_shard
+from anisoscope.runs.work.collected import Collected, report_of, state_of
+from anisoscope.runs.work.engines import Local, engine
+from anisoscope.runs.work.units import parse_shard
 
 RUNS = Path("anisoscope-runs")
 
@@ -52,7 +52,9 @@ def perform(
     if machine.shard is not None:
         parse_shard(machine.shard)
         if study.collect is None:
-            raise UsageError(f"`{study.name}` does not read data in passes, so it has no shards", do="leave out --shard")
+            raise UsageError(
+                f"`{study.name}` does not read data in passes, so it has no shards", do="leave out --shard"
+            )
     here = engine() if study.collect is not None else Local()
     with stoppable(), _threads(machine):
         finished = None
@@ -95,7 +97,7 @@ def _carry_out(job: Job) -> Measurement:
         job.begin = begun
         collected: Collected = {}
         if study.collect is not None and job.machine.engine == "ray" and job.unit is None:
-            from anisoscope.runs.ray_engine import collect_on_ray
+            from anisoscope.runs.work.ray_engine import collect_on_ray
 
             collected = collect_on_ray(job)
         elif study.collect is not None:
@@ -185,7 +187,9 @@ def changed_inputs(run: Run, study: Study, settings: Settings, machine: Machine)
     """What the run read and is not what it was: models and data, by name. Runs of format 1 know no inputs."""
     job = Job(study, settings, machine)
     return [
-        words for key, record in run.manifest.get("inputs", {}).items() if (words := _change(job, key, record)) is not None
+        words
+        for key, record in run.manifest.get("inputs", {}).items()
+        if (words := _change(job, key, record)) is not None
     ]
 
 
@@ -193,9 +197,7 @@ def _change(job: Job, key: str, record: Mapping[str, Any]) -> str | None:
     if str(record.get("name", "")).startswith(IN_MEMORY) or record.get("in_memory"):
         return None
     if record["kind"] == "model":
-        from anisoscope.models.fingerprint import changed_files
-
-        files = changed_files(record, models_dir=job.machine.models_dir)
+        files = _changed_files(record, job)
         return f"the model {record['name']} ({', '.join(files[:3])})" if files else None
     if record["kind"] == "run":
         now = hashlib.sha256((Path(record["name"]) / "manifest.json").read_bytes()).hexdigest()
@@ -207,6 +209,18 @@ def _change(job: Job, key: str, record: Mapping[str, Any]) -> str | None:
     else:
         now = job.source(record["modality"], field=field).fingerprint()
     return None if now == record["fingerprint"] else f"the data {record['name']}"
+
+
+def _changed_files(record: Mapping[str, Any], job: Job) -> list[str]:
+    if record.get("files") is None:  # a module in memory: nobody can tell
+        return []
+    from anisoscope.models.fingerprint import unchanged
+    from anisoscope.models.locate import locate
+    from anisoscope.models.processors import tokenizer_folder
+
+    models_dir, elsewhere = job.machine.models_dir, getattr(job.settings, "tokenizer", None)
+    place = locate(record["name"], revision=record.get("asked_revision"), models_dir=models_dir)
+    return unchanged(record["files"], place, tokenizer=tokenizer_folder(elsewhere, models_dir=models_dir))
 
 
 def default_folder(study: Study, settings: Settings, machine: Machine | None = None) -> Path:

@@ -25,7 +25,7 @@ from functools import cached_property
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from anisoscope.errors import StoreError, UsageError
 from anisoscope.runs.table import Row, from_table, schema, to_table
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 FORMAT = 2
 Existing = Literal["resume", "reuse", "replace", "refuse"]
+EXISTING: tuple[Existing, ...] = get_args(Existing)
 TABLE, ARRAYS, SUMS, MANIFEST, PLAN = RUN_FILES
 _LIBRARIES = ("anisoscope", "numpy", "scipy", "torch", "transformers")
 _FOLDERS = ("partial", "figures", "training", "measured")  # what a run may hold besides its files

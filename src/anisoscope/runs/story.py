@@ -83,6 +83,9 @@ def pivot(
     for key in keys:
         found = [cells.get((*key, metric)) for metric in shown]
         body.append(
-            [*("" if part is None else str(part) for part in key), *(number(row.value if row else None) for row in found)]
+            [
+                *("" if part is None else str(part) for part in key),
+                *(number(row.value if row else None) for row in found),
+            ]
         )
     return Table((*lines, *shown.values()), body, title=title, caption=caption, text=len(lines))

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     from anisoscope.inference.verdict import Verdict
-    from anisoscope.runs.collected import Collected
     from anisoscope.runs.job import Job
+    from anisoscope.runs.store import Run
     from anisoscope.runs.story import Story
     from anisoscope.runs.table import Row
+    from anisoscope.runs.work.collected import Collected
 
 PACKAGE = "anisoscope.studies"
 RUNS_MODEL = ("device", "batch_tokens", "models_dir", "trust_remote_code", "threads")
@@ -124,6 +125,11 @@ def find_study(name: str) -> Study:
         )
     declared: Study = import_module(entry.module).STUDY
     return replace(declared, name=entry.name, summary=entry.summary)
+
+
+def study_of(run: Run) -> Study | None:
+    """The study that made a run; None where this version has none of that name."""
+    return find_study(run.command) if run.command in entries() else None
 
 
 def words_of(protocol: Mapping[str, Any]) -> str:

@@ -1,19 +1,19 @@
-"""For people whose similarities are all above 0.7: where is the floor, and which threshold means something?
+"""Similarity floor and thresholds of embeddings, and what would help.
 
-The floor is the distribution of the cosine of unrelated pairs: two rows drawn at random (of different groups, where
-groups are given), or a query and a document. A threshold at false-positive rate p is the floor's quantile 1 − p. Each
-correction is fitted on all other rows (exactly: the held-out rows are subtracted from the sums) and measured on rows
-held out. `nearest_gap` says how many sds of the floor the best match of a row stands above the floor's mean; its null
-is what the best of as many isotropic rows would reach, so that a correction which only spreads the cloud is not taken
-for one that helps. Intervals: delete-a-group jackknife over the held-out rows' sequences.
+For people whose similarities are all above 0.7. The floor is the distribution of the cosine of unrelated pairs: two
+rows drawn at random (of different groups, where groups are given), or a query and a document. A threshold at
+false-positive rate p is the floor's quantile 1 − p. Each correction is fitted on all other rows (exactly: the held-out
+rows are subtracted from the sums) and measured on rows held out. `nearest_gap` says how many sds of the floor the best
+match of a row stands above the floor's mean; its null is what the best of as many isotropic rows would reach, so that a
+correction which only spreads the cloud is not taken for one that helps. Intervals: delete-a-group jackknife over the
+held-out rows' sequences.
 """
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,33 +25,72 @@ from anisoscope.geometry import corrections
 from anisoscope.geometry.nulls import isotropic as null
 from anisoscope.geometry.rows import unit_rows
 from anisoscope.inference.jackknife import jackknife
-from anisoscope.runs.measurement import Measurement
-from anisoscope.runs.plan import Settings, default_folder, reuse_or_begin
-from anisoscope.runs.store import Existing
+from anisoscope.runs.job import Job
+from anisoscope.runs.settings import option
+from anisoscope.runs.story import Story, Table, interval, number
+from anisoscope.runs.study import SHARED, Findings, Study
 from anisoscope.runs.table import Row
-from anisoscope.studies.vectors import VectorsSettings, sum_vectors
+from anisoscope.runs.work.collected import Collected
+from anisoscope.studies.vectors import SITE, VectorFiles, kinds, sum_vectors
 
 if TYPE_CHECKING:
     from anisoscope.accumulate.moments import Moments
-    from anisoscope.inputs.vectors.source import VectorSource
 
 Array = NDArray[np.float64]
 HELD_OUT = 1024
 FEWEST = 64
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+WORDS = {
+    "raw": "as it is",
+    "centred": "centring",
+    "without_top": "centring and removing the top components",
+    "whitened": "whitening",
+}
 
 
-class CalibrateSettings(Settings):
-    """What `anisoscope calibrate` does."""
+class CalibrateSettings(VectorFiles):
+    """What `anisoscope calibrate` is asked."""
 
-    command = "calibrate"
+    queries: list[str] = option("Embeddings of queries, to pair with the files' rows.", [], paths=True)
+    rate: list[Annotated[float, Field(gt=0, lt=1)]] = option(
+        "False-positive rates of the thresholds.", [0.05, 0.01, 0.001], min_length=1
+    )
 
-    files: list[str]
-    queries: list[str] = Field(default_factory=list)
-    column: str | None = None
-    group: str | None = None
-    rates: list[float] = Field(default_factory=lambda: [0.05, 0.01, 0.001])
-    seed: int = 0
+
+def collect(job: Job) -> Collected:
+    """One pass over the rows, and one over the queries."""
+    settings = job.settings
+    source = job.vectors(column=settings.column, group=settings.group)
+    asked = job.vectors("queries", column=settings.column) if settings.queries or "queries" in job.given else None
+    if asked is not None and asked.dim != source.dim:
+        raise UsageError("queries and documents have different dimensions", got=asked.dim, expected=source.dim)
+    parts = {"": sum_vectors(job, source)}
+    if asked is not None:
+        parts["queries"] = sum_vectors(job, asked, label="queries", spectrum=False)
+    return parts
+
+
+def conclude(settings: CalibrateSettings, collected: Collected) -> Findings:
+    """The floor, the thresholds and the nearest neighbours, raw and after each correction."""
+    moments = collected[""].sums["hidden"].parts[SITE]
+    held, fitted, n = hold_out(moments)
+    if "queries" in collected:
+        held = with_queries(collected["queries"].sums["hidden"].parts[SITE], held)
+    rows, arrays = calibrate(held, fitted, rates=settings.rate, n=n)
+    kind = "query and document" if "queries" in collected else "two rows"
+    apart = settings.group and "queries" not in collected
+    protocol = {
+        "pairs": f"{kind}, of different groups" if apart else f"{kind} at random",
+        "held out": f"{len(held.rows)} rows, fitted on {n} others",
+        "seed": settings.seed,
+    }
+    data = {**collected[""].about["data"], "rows": moments.sums().n}
+    return Findings(rows, advice(rows), arrays=arrays, protocol=protocol, data=data, notes=_left_out(moments.sums()))
+
+
+def _left_out(sums: Any) -> list[str]:
+    counts = {"zero vectors": sums.zero, "vectors with NaN or infinite entries": sums.nonfinite}
+    return [f"{count} {what} left out" for what, count in counts.items() if count]
 
 
 @dataclass(frozen=True)
@@ -61,45 +100,6 @@ class HeldOut:
     rows: Array  # (m, d)
     keys: NDArray[np.uint64]
     against: Array | None = None  # (k, d)
-
-
-def calibrate_files(
-    settings: CalibrateSettings, *, out: Path | None = None, existing: Existing = "resume"
-) -> Measurement:
-    """Calibrate the vectors of files and keep the run."""
-    from anisoscope.inputs.files import digest
-    from anisoscope.inputs.vectors.source import open_vectors
-
-    if not all(0 < rate < 1 for rate in settings.rates):
-        raise UsageError("false-positive rates lie between 0 and 1", got=settings.rates)
-    source = open_vectors(settings.files, column=settings.column, group=settings.group)
-    asked = open_vectors(settings.queries, column=settings.column) if settings.queries else None
-    if asked is not None and asked.dim != source.dim:
-        raise UsageError("queries and documents have different dimensions", got=asked.dim, expected=source.dim)
-    fingerprint = digest([part.fingerprint().encode() for part in (source, asked) if part is not None])
-    folder = out or default_folder(settings, name=source.name, data=fingerprint)
-    finished = reuse_or_begin(folder, settings, existing=existing, data=fingerprint)
-    if finished is not None:
-        return Measurement.of_run(finished)
-    started = time.monotonic()
-    plain = VectorsSettings(files=settings.files, column=settings.column, group=settings.group, seed=settings.seed)
-    moments = sum_vectors(source, plain)
-    held, fitted, n = hold_out(moments)
-    if asked is not None:
-        held = _with_queries(asked, settings, held)
-    rows, arrays = calibrate(held, fitted, rates=settings.rates, n=n)
-    kind = "query and document" if settings.queries else "two rows"
-    protocol = {
-        "pairs": f"{kind}, of different groups" if settings.group and not settings.queries else f"{kind} at random",
-        "held out": f"{len(held.rows)} rows, fitted on {n} others",
-        "seed": settings.seed,
-    }
-    data = {"name": source.name, "fingerprint": fingerprint, "rows": moments.sums().n, "dimension": moments.d}
-    verdict = _advice(rows)
-    found = Measurement(
-        tuple(rows), verdict, (), None, settings.command, settings.as_dict(), protocol, data, arrays=arrays
-    )
-    return Measurement.of_run(found.save(folder, seconds=time.monotonic() - started))
 
 
 def hold_out(moments: Moments) -> tuple[HeldOut, corrections.Corrections, int]:
@@ -114,11 +114,11 @@ def hold_out(moments: Moments) -> tuple[HeldOut, corrections.Corrections, int]:
     return HeldOut(rows, keys), fitted, sums.n - kept
 
 
-def _with_queries(asked: VectorSource, settings: CalibrateSettings, documents: HeldOut) -> HeldOut:
-    plain = VectorsSettings(files=settings.queries, column=settings.column, spectrum=False, seed=settings.seed)
-    sample = sum_vectors(asked, plain).reservoir.sample()
+def with_queries(asked: Moments, documents: HeldOut) -> HeldOut:
+    """Queries against the held-out documents."""
+    sample = asked.reservoir.sample()
     if not len(sample):
-        raise InputError("there is no usable query", where=asked.name, expected="finite vectors that are not zero")
+        raise InputError("there is no usable query", expected="finite vectors that are not zero")
     return HeldOut(sample.x[:HELD_OUT].astype(float), sample.keys[:HELD_OUT], against=documents.rows)
 
 
@@ -191,13 +191,70 @@ def _density(values: Array, edges: Array) -> Array:
     return counts / (counts.sum() * np.diff(edges))
 
 
-def _advice(rows: list[Row]) -> str:
-    """Two sentences: the floor with the threshold that goes with it, and what centring makes of it."""
-    value = {(row.site, row.metric): row.value for row in rows if row.at is None}
-    thresholds = [row for row in rows if row.site == "raw" and row.metric == "threshold"]
-    chosen = min(thresholds, key=lambda row: abs((row.at or 0) - 0.01))
-    return (
-        f"unrelated pairs have cosine {value['raw', 'floor_mean']:.2f} on average, {value['raw', 'floor_sd']:.2f} sd; "
-        f"a cosine says something above {chosen.value:.2f} ({chosen.at:.1%} false positives). "
-        f"Centring moves the floor to {value['centred', 'floor_mean']:.2f}."
-    )
+def advice(rows: Sequence[Row]) -> str:
+    """The floor, the threshold that goes with it, what helps most by its measured gain, and what would hurt."""
+    value = {(row.site, row.metric): row for row in rows if row.at is None}
+    thresholds = {row.site: row for row in rows if row.metric == "threshold" and row.at == _usual_rate(rows)}
+    raw = thresholds["raw"]
+    floor, spread = value["raw", "floor_mean"], value["raw", "floor_sd"]
+    said = [
+        f"Unrelated pairs have cosine {floor.value:.2f} on average (sd {spread.value:.2f}); "
+        f"a similarity means something above {raw.value:.2f} ({raw.at:.1%} false positives)."
+    ]
+    others = {site: row for site, row in thresholds.items() if site != "raw"}
+    better = {site: row for site, row in others.items() if _below(row, raw)}
+    if better:
+        site = min(better, key=lambda name: better[name].value or 0.0)
+        said.append(f"{WORDS[site].capitalize()} helps most: the threshold falls to {better[site].value:.2f}.")
+    else:
+        said.append("No correction lowers the threshold by more than its interval.")
+    worse = [f"{WORDS[site]} raises it to {row.value:.2f}" for site, row in others.items() if _below(raw, row)]
+    return " ".join([*said, *([f"Beware: {' and '.join(worse)}."] if worse else [])])
+
+
+def _usual_rate(rows: Sequence[Row]) -> float:
+    rates = {row.at for row in rows if row.metric == "threshold" and row.at is not None}
+    return min(rates, key=lambda rate: abs(rate - 0.01))
+
+
+def _below(one: Row, other: Row) -> bool:
+    """Whether a threshold is lower than another by more than both intervals allow."""
+    if one.high is None or other.low is None:
+        return False
+    return one.high < other.low
+
+
+def story(rows: Sequence[Row]) -> Story:
+    """One line for each correction."""
+    cells = {(row.site, row.metric, row.at): row for row in rows}
+    rates = list(dict.fromkeys(row.at for row in rows if row.metric == "threshold"))
+    columns = ("", "floor", "sd", *(f"threshold {rate:.1%}" for rate in rates if rate is not None), "best match")
+    body = []
+    for site in dict.fromkeys(row.site for row in rows):
+        found = [cells.get((site, "floor_mean", None)), cells.get((site, "floor_sd", None))]
+        found += [cells.get((site, "threshold", rate)) for rate in rates] + [cells.get((site, "nearest_mean", None))]
+        body.append([WORDS.get(site, site), *(number(row.value if row else None) for row in found)])
+    lines = [
+        f"{WORDS[row.site]}: threshold {number(row.value)} ({interval(row)}) at {row.at:.1%}"
+        for row in rows
+        if row.metric == "threshold" and row.at == _usual_rate(rows) and row.site in WORDS
+    ]
+    return Story([Table(columns, body)], lines)
+
+
+STUDY = Study(
+    CalibrateSettings,
+    collect=collect,
+    conclude=conclude,
+    kinds=kinds,
+    story=story,
+    subject=lambda settings: settings.files[0].rpartition("/")[2],
+    machine=("threads", *SHARED),
+    help="""
+Similarity floor and thresholds of a set of embeddings, and what centring, all-but-the-top or whitening would do.
+
+Examples:
+  anisoscope calibrate embeddings.npy
+  anisoscope calibrate documents.parquet --queries queries.parquet --rate 0.01,0.001
+""",
+)

@@ -1,4 +1,4 @@
-"""What isotropy would look like in d dimensions: the law of one pair's cosine, and every metric's value at n vectors.
+"""What isotropy would look like in this many dimensions.
 
 The cosine of two isotropic vectors in R^d is exactly Beta: (1 + cos)/2 ~ Beta((d−1)/2, (d−1)/2). Nothing is simulated
 but the neighbourhood metrics, and the note of each row says where its value comes from.
@@ -6,17 +6,16 @@ but the neighbourhood metrics, and the note of each row says where its value com
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
-from anisoscope.errors import UsageError
 from anisoscope.geometry.nulls import isotropic as null
 from anisoscope.inference.metrics import METRICS, lookup
-from anisoscope.runs.measurement import Measurement
-from anisoscope.runs.plan import Settings, default_folder, reuse_or_begin
-from anisoscope.runs.store import Existing
+from anisoscope.runs.job import Job
+from anisoscope.runs.settings import Settings, option
+from anisoscope.runs.study import Findings, Study
 from anisoscope.runs.table import Row
 
 LEVELS = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
@@ -28,34 +27,25 @@ OF_A_CLOUD = (
 
 
 class NullSettings(Settings):
-    """What `anisoscope null` does."""
+    """What `anisoscope null` is asked."""
 
-    command = "null"
+    dim: list[Annotated[int, Field(ge=2, le=10**6)]] = option("Dimension; several to compare.", min_length=1)
+    n: int = option("How many vectors.", 10_000, ge=2, le=10**15)
+    runs: list[str] = option("Runs whose sites stand as points in figure 18.", [], paths=True)
 
-    dim: list[int]
-    n: int = 10_000
 
-
-def null_study(settings: NullSettings, *, out: Path | None = None, existing: Existing = "resume") -> Measurement:
-    """The isotropic values for each dimension, kept as a run."""
-    if any(d < 2 for d in settings.dim) or settings.n < 2:
-        raise UsageError(
-            "a null needs at least two dimensions and two vectors", got=f"d = {settings.dim}, n = {settings.n}"
-        )
-    folder = out or default_folder(settings, name=f"d{'-'.join(map(str, settings.dim))}")
-    finished = reuse_or_begin(folder, settings, existing=existing)
-    if finished is not None:
-        return Measurement.of_run(finished)
-    started = time.monotonic()
+def measure(job: Job) -> Findings:
+    """The isotropic values for each dimension."""
+    settings = job.settings
+    for folder in settings.runs:
+        job.open_run(folder)
     rows = [row for d in settings.dim for row in null_rows(d, settings.n)]
     edges = np.linspace(-1, 1, 2001)
     arrays = {"cosine": edges} | {f"density.{d}": np.asarray(null.cosine_density(edges, d)) for d in settings.dim}
     protocol = {"law": "independent vectors of uniform direction; Gaussian norms for the spectrum", "n": settings.n}
-    found = Measurement(
-        tuple(rows), "isotropic, by construction", (), None, settings.command, settings.as_dict(), protocol, {},
-        arrays=arrays,
-    )  # fmt: skip
-    return Measurement.of_run(found.save(folder, seconds=time.monotonic() - started))
+    quantiles = ", ".join(f"{row.value:.3f} ({row.site})" for row in rows if row.metric == "cosine_q95")
+    sentence = f"If isotropic, 95 % of pairs have a cosine below {quantiles}."
+    return Findings(rows, sentence, arrays=arrays, protocol=protocol)
 
 
 def null_rows(d: int, n: int) -> list[Row]:
@@ -76,3 +66,17 @@ def null_rows(d: int, n: int) -> list[Row]:
             Row(metric=name, value=value.value, low=low, high=high, null=value.value, n=n, site=site, note=value.how)
         )
     return rows
+
+
+STUDY = Study(
+    NullSettings,
+    measure=measure,
+    subject=lambda settings: f"d{'-'.join(map(str, settings.dim[:4]))}",
+    help="""
+What isotropy would look like in this many dimensions, at this many vectors.
+
+Examples:
+  anisoscope null --dim 768 --n 20000
+  anisoscope null --dim 64,768,4096 --runs anisoscope-runs/measure-gpt2-1a2b3c4d
+""",
+)

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anisoscope.errors import InputError
-from anisoscope.runs.collected import Collected
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Sample, option
 from anisoscope.runs.story import Story, Table, interval, number
 from anisoscope.runs.study import SHARED, Findings, Study, words_of
 from anisoscope.runs.table import Row
+from anisoscope.runs.work.collected import Collected
 
 if TYPE_CHECKING:
     from anisoscope.inputs.vectors.source import VectorSource
-    from anisoscope.runs.collected import Part
+    from anisoscope.runs.work.collected import Part
 
 SITE = "vectors"
 
@@ -56,7 +56,7 @@ def sum_vectors(job: Job, source: VectorSource, *, label: str = "", spectrum: bo
     import torch
 
     from anisoscope.accumulate.moments import Moments
-    from anisoscope.runs.observers import HiddenSums
+    from anisoscope.runs.work.observers import HiddenSums
 
     settings = job.settings
 
@@ -110,7 +110,7 @@ def check_something(sums: Any) -> None:
 
 
 def kinds() -> Mapping[str, Any]:
-    from anisoscope.runs.observers import HiddenSums
+    from anisoscope.runs.work.observers import HiddenSums
 
     return {"hidden": HiddenSums}
 

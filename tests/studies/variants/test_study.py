@@ -9,7 +9,7 @@ from scipy import stats
 
 from anisoscope.errors import UsageError
 from anisoscope.models import attention_kinds as attention_variants
-from anisoscope.report.figures.variants import CHANGES, PANELS, figure_variants, figures_of_variants
+from anisoscope.report.figures.variants import CHANGES, PANELS, figure_variants, figures
 from anisoscope.runs.store import open_run, write_run
 from anisoscope.runs.table import Row
 from anisoscope.studies.variants import study as variants
@@ -128,7 +128,7 @@ def test_a_study_goes_on_in_pieces_and_a_finished_one_is_used_again(tmp_path, mo
     again = run_variants(settings, out=out)
     assert again.rows == study.rows
     assert len(measured) == 4
-    drawn = {name: draw(open_run(out)) for name, draw in figures_of_variants(open_run(out)).items()}
+    drawn = {name: draw(open_run(out)) for name, draw in figures(open_run(out)).items()}
     assert {name: len(figure.axes) for name, figure in drawn.items()} == {
         "variants": len(PANELS) + 1,
         "variants_differences": len(CHANGES),
@@ -159,4 +159,4 @@ def test_a_single_seed_is_drawn_without_intervals(tmp_path) -> None:
     run = write_run(tmp_path, command="variants", settings={}, rows=rows, protocol={})
     figure = figure_variants(run)
     assert [axes.get_title(loc="left") for axes in figure.axes[1:]] == [title for _, title, _ in PANELS]
-    assert list(figures_of_variants(run)) == ["variants"], "without a control there is no difference to draw"
+    assert list(figures(run)) == ["variants"], "without a control there is no difference to draw"

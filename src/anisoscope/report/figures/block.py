@@ -75,7 +75,7 @@ def models_of(run: Run) -> list[str]:
     return found
 
 
-def figures_of(run: Run) -> dict[str, Callable[[Run], Figure]]:
+def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
     """Every figure that the run can show, by file name: 6 to 10 of each experiment, and all of them side by side."""
     models = models_of(run)
     found: dict[str, Callable[[Run], Figure]] = {}

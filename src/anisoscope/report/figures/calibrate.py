@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,3 +51,8 @@ def figure_calibration(run: Run) -> Figure:
         panels[0].set_ylabel("density of unrelated pairs")
         figure.supxlabel("dotted: isotropic pairs; line: threshold at the stated false-positive rate", fontsize=6.5)
     return figure
+
+
+def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
+    """The distribution of similarities, raw and after each correction."""
+    return {"calibration": figure_calibration}

@@ -61,7 +61,7 @@ def closing_norms(rows: Sequence[Row]) -> list[ClosingNorm]:
     ]
 
 
-def figures_of_norms(run: Run) -> dict[str, Callable[[Run], Figure]]:
+def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
     """The figures that a run of `final-norm` can show."""
     found: dict[str, Callable[[Run], Figure]] = {"figure_M2": figure_m2}
     if closing_norms(run.rows()):

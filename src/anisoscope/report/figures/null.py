@@ -9,7 +9,7 @@ distribution. Two numbers that need no d to be read, for each measured site:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from anisoscope.geometry.nulls.isotropic import cosine_cdf, cosine_density, cosine_quantile
 from anisoscope.report.figures.style import COLUMN, INK, NULL, colour, marker, style
-from anisoscope.runs.store import Run
+from anisoscope.runs.store import Run, open_run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -116,3 +116,11 @@ def figure_18(runs: Sequence[Run] = ()) -> Figure:
         if models:
             figure.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=min(3, len(models)), fontsize=6.5)
     return figure
+
+
+def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
+    """The law of a pair's cosine at the dimensions of the run; with measured runs, those beside it."""
+    settings = run.manifest["settings"]
+    drawn: dict[str, Callable[[Run], Figure]] = {"figure_17": lambda _: figure_17(settings["dim"])}
+    measured = [open_run(folder) for folder in settings.get("runs", ())]
+    return drawn | {"figure_18": lambda _: figure_18(measured)}

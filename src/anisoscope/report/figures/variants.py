@@ -37,7 +37,7 @@ CHANGES = (
 )
 
 
-def figures_of_variants(run: Run) -> dict[str, Callable[[Run], Figure]]:
+def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
     figures: dict[str, Callable[[Run], Figure]] = {"variants": figure_variants}
     if any(row.metric == "validation_loss_difference" for row in run.rows()):
         figures["variants_differences"] = figure_variants_differences

@@ -25,7 +25,7 @@ _SITES = ("vocabulary.input", "vocabulary.output")
 _PANELS = 6  # checkpoints that M4 shows
 
 
-def figures_of_vocabularies(run: Run) -> dict[str, Callable[[Run], Figure]]:
+def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
     """Both figures of a run of `vocabulary`."""
     return {"figure_M1": figure_m1, "figure_M4": figure_m4}
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from anisoscope.runs.collected import Collected
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Data, Hidden, Models, Sample, option
 from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study
 from anisoscope.runs.table import Row
+from anisoscope.runs.work.collected import Collected
 from anisoscope.studies.measure.story import story
 
 
@@ -51,15 +51,13 @@ def conclude(settings: MeasureSettings, collected: Collected) -> Findings:
 
 
 def kinds() -> Mapping[str, Any]:
-    from anisoscope.runs.observers import HiddenSums
+    from anisoscope.runs.work.observers import HiddenSums
 
     return {"hidden": HiddenSums}
 
 
 def subject(settings: MeasureSettings) -> str:
     return "+".join(Path(name).name for name in settings.models[:3])
-
-
 
 
 STUDY = Study(

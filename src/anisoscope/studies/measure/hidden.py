@@ -11,16 +11,19 @@ from anisoscope.errors import InputError
 from anisoscope.inference.cloud import measure_cloud
 from anisoscope.inference.verdict import Verdict, verdict_of_many
 from anisoscope.models.devices import sums_device
-from anisoscope.runs.collected import Part
 from anisoscope.runs.measurement import cloud_rows
-from anisoscope.runs.observers import HiddenSums
 from anisoscope.runs.progress import track
 from anisoscope.runs.settings import Hidden, Machine
 from anisoscope.runs.study import gathered, words_of
 from anisoscope.runs.table import Row
+from anisoscope.runs.work.collected import Part
+from anisoscope.runs.work.observers import HiddenSums
 
 if TYPE_CHECKING:
     from anisoscope.models.open import OpenModel
+
+
+THINGS = {"text": "tokens", "speech": "frames", "vision": "patches"}  # what a verdict calls the vectors
 
 
 @dataclass
@@ -47,11 +50,12 @@ def site_rows(part: Part, label: str, *, spectrum: bool = True, neighbours: bool
     order = [name for name in layers if name in moments]
     shared = {"model": label, "revision": about["model"]["revision"], "protocol": words_of(about["protocol"])}
     shared |= context
+    things = THINGS.get(about["model"]["modality"], "vectors")
     found, notes = SiteRows(), []
     with track("computing metrics", total=len(order), unit="sites") as bar:
         for name in order:
             _check_something(name, moments[name].sums())
-            cloud = measure_cloud(moments[name], spectra=spectrum, neighbours=neighbours)
+            cloud = measure_cloud(moments[name], spectra=spectrum, neighbours=neighbours, things=things)
             found.rows += cloud_rows(cloud, site=name, layer=layers[name], **shared)
             found.verdicts.append({"model": label, "site": name, **cloud.verdict.as_dict()})
             notes += [(name, note) for note in cloud.notes]
@@ -72,4 +76,6 @@ def _check_something(site: str, sums: Any) -> None:
 
 def judge(verdicts: Sequence[Mapping[str, Any]]) -> Verdict:
     """One verdict for all sites of all models."""
-    return verdict_of_many([(str(one["model"]), str(one["site"]), Verdict.from_dict(one)) for one in verdicts])
+    several = len({one["model"] for one in verdicts}) > 1
+    named = {f"{one['model']} {one['site']}" if several else str(one["site"]): one for one in verdicts}
+    return verdict_of_many({name: Verdict.from_dict(one) for name, one in named.items()})

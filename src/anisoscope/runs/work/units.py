@@ -17,7 +17,6 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-
 from anisoscope.errors import UsageError
 
 VIRTUAL = 4096
@@ -97,5 +96,3 @@ def deal(left: Iterable[Unit], workers: int) -> list[list[Unit]]:
     if len(units) == workers:
         return [[unit] for unit in units]
     return [[unit.part(worker, workers) for unit in units] for worker in range(workers)]
-
-

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from anisoscope.errors import AnisoscopeError
-from anisoscope.runs.collected import Part, merge_about
+from anisoscope.runs.work.collected import Part, merge_about
 
 
 class RankFailed(AnisoscopeError):

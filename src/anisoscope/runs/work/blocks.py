@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anisoscope.accumulate.keys import Keys, sequence_keys
-from anisoscope.runs.units import VIRTUAL, Unit, virtual_shard
+from anisoscope.runs.work.units import VIRTUAL, Unit, virtual_shard
 
 if TYPE_CHECKING:
     from anisoscope.inputs.vectors.source import VectorSource

@@ -27,7 +27,7 @@ from anisoscope.accumulate.rows import Rows
 from anisoscope.capture.attention.capture import AttentionCapture
 from anisoscope.capture.masks import count_positions
 from anisoscope.capture.sites import Site, body_of, find_sites
-from anisoscope.runs.collected import Accumulator, Collection
+from anisoscope.runs.work.collected import Accumulator, Collection
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -17,17 +17,17 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from anisoscope.runs.collected import Collection
 from anisoscope.runs.progress import track
 from anisoscope.runs.stopping import asked_to_stop, patiently
+from anisoscope.runs.work.collected import Collection
+from anisoscope.runs.work.units import Unit, virtual_shard
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from anisoscope.models.batches.plan import Batch, Batches
     from anisoscope.models.open import OpenModel
-    from anisoscope.runs.saved import Saved
-    from anisoscope.runs.units import Unit
+    from anisoscope.runs.work.saved import Saved
 
 SAVE_EVERY = 10.0  # seconds of work between two savings, and at least
 _SAVING_SHARE = 0.05  # so little of the time may go into saving
@@ -96,7 +96,8 @@ def run_pass(
     elif saved is not None:
         saved.batch_tokens = batches.batch_tokens
     start = unit.start if saved is None else max(saved.done, unit.start)
-    work = batches.iterate(start, unit)
+    wanted = (lambda key: unit.wants(virtual_shard(key))) if unit.filters else None
+    work = batches.iterate(start, wanted)
     follow(work, forward, observers, saved=saved, start=start, total=batches.total, unit="windows", what=what)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anisoscope.errors import StoreError
-from anisoscope.runs.units import Unit
+from anisoscope.runs.work.units import Unit
 from anisoscope.runs.writing import atomic, file_sha256
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ _QUERY, _KEY = colour(0), colour(1)
 _BASIS = {"union": "queries and keys", "keys": "keys alone", "queries": "queries alone"}
 
 
-def figures_of_sweep(run: Run) -> dict[str, Draw]:
+def figures(run: Run) -> dict[str, Draw]:
     """The figures that the run holds: paths need two steps, figure 23 two seeds."""
     figures: dict[str, Draw] = {}
     steps = {row.step for row in run.rows(metric="query_key_cosine")}

@@ -27,7 +27,7 @@ _PANELS = {
 """Metric to what its panel is called, and where its logarithmic axis begins (None: a linear one)."""
 
 
-def figures_of_interventions(run: Run) -> dict[str, Callable[[Run], Figure]]:
+def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
     return {"interventions": figure_interventions}
 
 

@@ -31,7 +31,7 @@ _MAPS = {
 }
 
 
-def figures_of_attention(run: Run) -> dict[str, Draw]:
+def figures(run: Run) -> dict[str, Draw]:
     """A heat map for each of the four that the run holds."""
     return {metric: partial(figure_heads, metric=metric) for metric in _MAPS if run.rows(metric=metric)}
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SIGNIFICANT = 0.05
 
 
-def figures_of_layers(run: Run) -> dict[str, Callable[[Run], Figure]]:
+def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
     """The figures that a measured run has: cosine by layer; the drift tests once there are layers to correlate."""
     figures: dict[str, Callable[[Run], Figure]] = {"cosine-by-layer": figure_layers}
     if any(row.value is not None for row in run.rows(metric="spearman_drift_norm_p")):

@@ -1,0 +1,37 @@
+"""Add up the runs of shards: the run of one pass over all the data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anisoscope.cli.study import existing_option
+
+
+def merge(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs of one command with --shard 0/N … N-1/N.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run that they make.")],
+    existing: Annotated[str, existing_option()] = "refuse",
+    figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the figures.")] = True,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Also write the tidy table to this CSV file.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Let --csv overwrite a file of another kind.")] = False,
+    all: Annotated[bool, typer.Option("--all", help="Print every table.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Add up the runs of shards. All shards must be there, once, of the same settings, models and data.
+
+    \b
+    Examples:
+      for i in 0 1 2 3; do anisoscope measure gpt2 --data texts/ --shard $i/4 --out shard-$i & done; wait
+      anisoscope merge shard-* -o whole
+    """
+    from anisoscope.cli.output import checked_existing, finish
+    from anisoscope.runs.merging import merge_runs
+    from anisoscope.runs.study import study_of
+
+    found = merge_runs(runs, out, existing=checked_existing(existing))
+    given = {"csv": csv, "force": force, "all": all, "json": json, "figures": figures}
+    assert found.run is not None
+    finish(study_of(found.run), found, given, inputs=runs)

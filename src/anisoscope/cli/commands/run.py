@@ -1,0 +1,43 @@
+"""Do again what a run.toml describes."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from anisoscope.cli.options import parameters, values_of
+from anisoscope.cli.study import carry_out, shared_parameters
+from anisoscope.runs.settings import Machine
+
+
+def _run(given: dict[str, Any]) -> None:
+    from anisoscope.runs.perform import plan_of
+
+    plan: Path = given["plan"]
+    study, settings = plan_of(plan / "run.toml" if plan.is_dir() else plan)
+    machine = Machine.check(values_of(Machine, given), command="run")
+    carry_out(study, settings, machine, given)
+
+
+def run(**given: Any) -> None:
+    """Do again what a run.toml describes: every run writes one.
+
+    \b
+    Examples:
+      anisoscope run anisoscope-runs/vectors-embeddings-1a2b3c4d/run.toml --out again
+      anisoscope run my-study.toml --device cuda
+    """
+    _run(given)
+
+
+_PLAN = inspect.Parameter(
+    "plan",
+    inspect.Parameter.KEYWORD_ONLY,
+    annotation=Annotated[Path, typer.Argument(help="A run.toml, or the folder of a run.")],
+)
+_ALL = [_PLAN, *parameters(Machine), *shared_parameters()]
+run.__signature__ = inspect.Signature(_ALL)  # pyright: ignore[reportFunctionMemberAccess]
+run.__annotations__ = {one.name: one.annotation for one in _ALL}

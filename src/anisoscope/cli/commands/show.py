@@ -1,0 +1,32 @@
+"""Print a run: what it says, its table, small curves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def show(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    csv: Annotated[Path | None, typer.Option("--csv", help="Also write the tidy table to this CSV file.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Let --csv overwrite a file of another kind.")] = False,
+    all: Annotated[bool, typer.Option("--all", help="Print every table.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Print a run as its own command did: what it says, its table, small curves.
+
+    \b
+    Examples:
+      anisoscope show anisoscope-runs/measure-gpt2-1a2b3c4d
+      anisoscope show RUN --csv table.csv
+    """
+    from anisoscope.cli.output import finish
+    from anisoscope.runs.measurement import Measurement
+    from anisoscope.runs.store import open_run
+    from anisoscope.runs.study import study_of
+
+    found = open_run(run)
+    given = {"csv": csv, "force": force, "all": all, "json": json}
+    finish(study_of(found), Measurement.of_run(found), given)

@@ -1,0 +1,1 @@
+"""Passes over data: units of work, the loop, observers, saved state, engines."""
