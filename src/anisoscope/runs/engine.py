@@ -158,6 +158,8 @@ def run_pass(
             if folder is not None and now - saved > max(SAVE_EVERY, cost / _SAVING_SHARE):
                 state.save()
                 saved, cost = time.monotonic(), time.monotonic() - now
+    for moments in sites.by_site.values():
+        moments.seal()  # all windows were seen
     state.save()  # whatever ends the run from here on (the metrics, the next model), this pass need not be made again
     order = [site.name for site in capture.sites]
     return {name: sites.by_site[name] for name in order if name in sites.by_site}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SITE = "vectors"
 _ROWS_PER_BLOCK = 8192
 _BLOCK_BYTES = 64 * 2**20
+_OPEN_BYTES = 256 * 2**20  # rows of a group may be scattered over a file, and there is one cloud only
 
 
 class VectorsSettings(Settings):
@@ -67,13 +68,20 @@ def sum_vectors(source: Any, settings: VectorsSettings) -> Moments:
     from anisoscope.accumulate.keys import sequence_keys
     from anisoscope.accumulate.moments import Moments
 
-    moments = Moments(source.dim, spectrum=settings.spectrum, reservoir=settings.sample, seed=settings.seed)
+    moments = Moments(
+        source.dim,
+        spectrum=settings.spectrum,
+        reservoir=settings.sample,
+        seed=settings.seed,
+        open_bytes=_OPEN_BYTES,
+    )
     rows = max(1, min(_ROWS_PER_BLOCK, _BLOCK_BYTES // (8 * source.dim)))
     with track("measuring", total=source.rows, unit="vectors") as bar:
         for block in source.blocks(rows):
             keys = None if block.keys is None else sequence_keys(block.keys)
             moments.update(torch.from_numpy(np.ascontiguousarray(block.x)), sequences=keys)
             bar.advance(len(block.x))
+    moments.seal()
     return moments
 
 
@@ -121,11 +129,12 @@ def measure_vectors(
     if tensor.ndim != 2:
         raise UsageError("vectors come as the rows of a matrix", got=f"shape {tuple(tensor.shape)}", expected="(n, d)")
     settings = VectorsSettings(files=[], spectrum=spectrum, neighbours=neighbours, seed=seed)
-    moments = Moments(tensor.shape[1], spectrum=spectrum, seed=seed)
+    moments = Moments(tensor.shape[1], spectrum=spectrum, seed=seed, open_bytes=_OPEN_BYTES)
     keys = None if groups is None else sequence_keys(str(group) for group in groups)
     for start in range(0, len(tensor), _ROWS_PER_BLOCK):
         rows = slice(start, start + _ROWS_PER_BLOCK)
         moments.update(tensor[rows], sequences=None if keys is None else keys[rows])
+    moments.seal()
     found = measure_moments(moments, settings, grouped=None if groups is None else "groups")
     data = {"name": "array in memory", "rows": len(tensor), "dimension": tensor.shape[1]}
     return Measurement(
