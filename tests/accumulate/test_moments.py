@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from anisoscope.accumulate.moments import LARGEST_SPECTRUM, Moments
 from anisoscope.errors import InputError, UsageError
 from anisoscope.geometry import cosine, drift, spectrum
+from anisoscope.inference.cloud import measure_cloud
 
 N, D = 20_000, 768
 
@@ -147,7 +149,7 @@ def test_places_in_a_sequence_do_not_depend_on_where_a_chunk_ends() -> None:
 
 def test_a_sequence_that_comes_back_after_closing_is_refused_and_adds_nothing() -> None:
     moments = Moments(2)
-    moments.open_limit = 3
+    moments._sequences.limit = 3
     for key in range(5):
         moments.update(torch.ones(2, 2), sequences=np.full(2, key, dtype=np.uint64))
     before = moments.state()
@@ -185,8 +187,117 @@ def test_numbered_rows_of_two_shards_do_not_merge() -> None:
     a, b = Moments(2), Moments(2)
     a.update(torch.ones(3, 2))
     b.update(torch.ones(3, 2))
-    with pytest.raises(UsageError, match="no sequences"):
+    with pytest.raises(UsageError, match="counted twice"):
         a.merge(b)
+
+
+def test_numbered_rows_of_shards_merge_as_if_they_had_come_together() -> None:
+    x = torch.randn(300, 4, generator=torch.Generator().manual_seed(0))
+    together = Moments(4, reservoir=32)
+    together.update(x)
+    shards = [Moments(4, reservoir=32) for _ in range(3)]
+    for start in range(0, 300, 20):  # blocks go round the shards
+        shards[start // 20 % 3].update(x[start : start + 20], start=start)
+    for shard in (shards[2], shards[0]):
+        shards[1].merge(Moments.from_state(shard.state()))
+    got, expected = shards[1].sums(), together.sums()
+    np.testing.assert_allclose(got.group_unit, expected.group_unit, atol=1e-12)
+    np.testing.assert_array_equal(got.group_n, expected.group_n)
+    np.testing.assert_array_equal(shards[1].reservoir.sample().keys, together.reservoir.sample().keys)
+    with pytest.raises(UsageError, match="rows 280 to 299"):
+        shards[1].update(x[280:], start=280)
+    shards[1].update(x[:2])  # numbered on from the highest
+    assert shards[1].sums().n == 302
+
+
+def test_sealed_moments_hold_no_open_sequence_and_the_same_numbers() -> None:
+    x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    keys = np.repeat(np.arange(6), 10).astype(np.uint64)
+    moments = Moments(3)
+    moments.update(x, sequences=keys, first=np.arange(60) % 10 == 0)
+    before = {part: moments.sums(part) for part in ("all", "rest", "first")}
+    assert len(moments.state()["open.keys"]) == 6
+    moments.seal()
+    assert len(moments.state()["open.keys"]) == 0
+    assert moments.state()["open.sums"].numel() == 0
+    for part, expected in before.items():
+        for name in ("group_energy", "group_pairs", "group_sequences"):
+            np.testing.assert_array_equal(getattr(moments.sums(part), name), getattr(expected, name))
+    with pytest.raises(InputError, match="already closed"):
+        moments.update(x[:1], sequences=keys[:1])
+
+
+def test_sealed_shards_of_whole_sequences_merge_to_the_numbers_of_one() -> None:
+    x = torch.randn(400, 3, generator=torch.Generator().manual_seed(0)).double()
+    keys = np.repeat(np.arange(40), 10).astype(np.uint64)
+    one, shards = Moments(3), [Moments(3), Moments(3)]
+    one.update(x, sequences=keys)
+    for row in range(0, 400, 5):  # half a sequence at a time
+        rows = slice(row, row + 5)
+        shards[int(keys[row]) % 2].update(x[rows], sequences=keys[rows])
+    for shard in shards:
+        shard.seal()
+    shards[0].merge(shards[1])
+    np.testing.assert_allclose(shards[0].sums().group_energy, one.sums().group_energy, rtol=1e-12)
+    assert shards[0].sums().sequences == 40
+    with pytest.raises(InputError, match="too far apart"):
+        shards[0].merge(shards[1])  # the same shard a second time
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_memory_is_constant_in_the_number_of_sequences(whole: bool) -> None:
+    """10⁵ sequences of two vectors: the state has one size, and the process holds no more at the end than early on."""
+    d, chunk, count = 8, 500, 100_000
+    moments = Moments(d, reservoir=64, open_bytes=2**15)
+    x = torch.randn(2 * chunk, d)
+    sizes, held = [], []
+    tracemalloc.start()
+    for start in range(0, count, chunk):
+        keys = np.repeat(np.arange(start, start + chunk), 2).astype(np.uint64)
+        moments.update(x, sequences=keys, whole=whole)
+        if (start + chunk) % (count // 5) == 0:
+            sizes.append(sum(tensor.nbytes for tensor in moments.state().values()))
+            held.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    assert moments.sums().sequences == count
+    assert len(set(sizes)) == 1
+    assert max(held) < held[1] + 2**16  # a table of 16,384 keys is resized once more after the first fifth
+    moments.seal()
+    assert sum(tensor.nbytes for tensor in moments.state().values()) < 2**18
+
+
+@pytest.mark.parametrize("scale", [1e-310, 1e-200, 1e200, 1e300])
+def test_float64_vectors_of_any_scale_have_directions_and_no_wrong_square(scale: float) -> None:
+    x = np.random.default_rng(3).standard_normal((400, 4)) + 0.5
+    plain, scaled = Moments(4), Moments(4)
+    plain.update(torch.from_numpy(x))
+    scaled.update(torch.from_numpy(x * scale))
+    got, expected = scaled.sums(), plain.sums()
+    assert (got.n, got.zero, got.nonfinite) == (400, 0, 0)
+    np.testing.assert_allclose(got.sum_unit, expected.sum_unit, rtol=1e-9)
+    np.testing.assert_allclose(got.sum_norm / scale, expected.sum_norm, rtol=1e-9)
+    assert drift.drift_norm(got.sum_x, got.n) / scale == pytest.approx(drift.drift_norm(expected.sum_x, 400), rel=1e-9)
+    assert (got.squares, got.second) == (False, None)
+    assert drift.drift_ratio(got.sum_x, got.sum_norm2, got.n) is None
+    assert drift.norm_cv(got.sum_norm, got.sum_norm2, got.n) is None
+    assert (len(scaled.reservoir.sample()), scaled.reservoir.unfit) == (0, 400)
+
+
+def test_measuring_vectors_of_an_extreme_scale_says_what_is_missing() -> None:
+    x = np.random.default_rng(3).standard_normal((400, 4)) + 0.5
+    clouds = {}
+    for scale in (1.0, 1e200):
+        moments = Moments(4)
+        moments.update(torch.from_numpy(x * scale))
+        clouds[scale] = measure_cloud(Moments.from_state(moments.state()))
+    plain, huge = ({e.metric: e for e in c.estimates["all"] if e.at is None} for c in clouds.values())
+    for name, e in huge.items():
+        factor = 1e200 if name in ("mean_norm", "drift_norm") else 1.0
+        for got, expected in ((e.value, plain[name].value), (e.low, plain[name].low), (e.high, plain[name].high)):
+            assert got is None or got / factor == pytest.approx(expected, rel=1e-9), name
+    assert huge["mean_cosine"].value == pytest.approx(plain["mean_cosine"].value)
+    assert "isoscore" not in huge
+    assert [note.split()[0] for note in clouds[1e200].notes] == ["norms", "400"]
 
 
 def test_shapes_are_checked() -> None:

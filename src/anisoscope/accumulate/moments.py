@@ -6,22 +6,24 @@ For vectors x with unit vectors u = x/‖x‖, per jackknife group g (a hash of 
 
 and over the whole cloud Σ u∘u and the raw second moment Σ xxᵀ. Sums add, so chunks, shards and processes merge in any
 order; subtracting one group's sums gives the jackknife. First positions are kept apart (`first`) from the others
-(`rest`); `all` is their sum. What is no sum (neighbours, quantiles) comes from the reservoir.
+(`rest`); `all` is their sum. Statistics that need whole vectors (neighbours, quantiles) come from the reservoir.
 
 Precision: unit sums are float64 throughout. The second moment is a float32 Gram matrix of each chunk about the chunk's
 own mean, plus float64 rank-one terms that move it back to the origin: with y = x − μ and r = Σx − bμ,
 
     Σxxᵀ = Σyyᵀ + rμᵀ + μrᵀ + bμμᵀ,
 
-which keeps the covariance right where the drift is 10⁴ times the spread. Memory O(d² + 32·d), constant in n; time
-O(n·d²) with the spectrum (a symmetric rank-k update), O(n·d) without.
+which keeps the covariance right where the drift is 10⁴ times the spread. Norms of float64 vectors are right at any
+scale; sums of squares that leave the range of float64 (norms beyond 1e±140) are missing when they are read (`sums`).
+
+Memory O(d² + 32·d), constant in the number of vectors and of sequences: besides the sums there are at most `open_bytes`
+of unfinished sequences and the keys of the last 16,384 finished ones. Time O(n·d²) with the spectrum (a symmetric
+rank-k update), O(n·d) without.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping
-from itertools import islice
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
@@ -29,37 +31,30 @@ from numpy.typing import NDArray
 
 from anisoscope.accumulate.keys import GROUPS, Keys, group_of
 from anisoscope.accumulate.reservoir import CAPACITY, Reservoir
+from anisoscope.accumulate.sequences import Finished, Sequences
 from anisoscope.accumulate.sums import Sums, sums_of
-from anisoscope.errors import InputError, UsageError
+from anisoscope.errors import UsageError
+from anisoscope.geometry.scale import SAFE
 
 LARGEST_SPECTRUM = 4096  # above this d, a d×d matrix is not built: the spectrum comes from the reservoir
 _HUGE = 65_536  # above this d (flattened maps), fewer jackknife groups, so that the group sums stay in memory
 _BLOCK = 512  # rows in float64 at a time: they stay in the cache
 _GRAM_BLOCK = 8192  # a multiple of _BLOCK
 _PANEL = 256
-_OPEN_BYTES = 64 * 2**20
+OPEN_BYTES = 16 * 2**20
+_FEWEST_OPEN = 256  # windows of a text come sorted by length within 128 of them: pieces lie at most 256 apart
 _FLOAT32_SAFE = (1e-12, 1e15)  # norms whose squares, summed over a block, neither vanish nor overflow in float32
 PARTS = ("rest", "first")
-
-
-class _OpenSequence:
-    """The unit sums of a sequence that may still go on: one row for `rest`, one for `first`."""
-
-    __slots__ = ("arrived", "counts", "sums")
-
-    def __init__(self, d: int, device: torch.device) -> None:
-        with torch.inference_mode(False):
-            self.sums = torch.zeros(2, d, dtype=torch.float64, device=device)
-        self.counts = np.zeros(2, dtype=np.int64)
-        self.arrived = 0
 
 
 class Moments:
     """Additive statistics of a cloud in R^d.
 
     `update` takes chunks of vectors; a sequence may arrive in several chunks, also mixed with others, as long as no
-    more than `open_limit` sequences are unfinished at a time (older ones are closed; a piece that comes after is
-    refused). `merge` adds another Moments; a sequence may be split between the two while both still hold it open.
+    more than `open_limit` sequences, `open_bytes` of sums, are unfinished at a time: older ones are closed. A piece
+    that comes after closing is refused while its sequence is among the last 16,384 that were closed; later it would
+    count as a sequence of its own. `merge` adds another Moments; a sequence may be split between the two while both
+    still hold it open. `seal` closes whatever is open, once everything has been seen.
 
     >>> moments = Moments(3, spectrum=True)
     >>> moments.update(torch.tensor([[1.0, 0, 0], [0, 2.0, 0], [0, 0, 0]]))
@@ -77,6 +72,7 @@ class Moments:
         reservoir: int = CAPACITY,
         seed: int = 0,
         device: torch.device | str = "cpu",
+        open_bytes: int = OPEN_BYTES,
     ) -> None:
         if d < 1:
             raise UsageError("a cloud needs at least one dimension", got=f"d = {d}")
@@ -84,16 +80,19 @@ class Moments:
         self.spectrum = spectrum and d <= LARGEST_SPECTRUM
         self.groups = groups if groups is not None else (GROUPS if d <= _HUGE else GROUPS // 4)
         self.device = torch.device(device)
-        self.open_limit = max(64, min(4096, _OPEN_BYTES // (16 * d)))
+        limit = max(_FEWEST_OPEN if d <= _HUGE else 16, open_bytes // (16 * d))
+        self._sequences = Sequences(d, limit=limit, device=self.device)
         self.reservoir = Reservoir(d, capacity=reservoir, seed=seed)
         self._sums: dict[str, torch.Tensor] = {}
         for part in PARTS:
             self._sums |= {f"{part}.{name}": tensor for name, tensor in self._empty_part().items()}
         for name in ("energy", "pairs", "sequences"):
             self._sums[f"cross.{name}"] = self._zeros(self.groups)
-        self._open: OrderedDict[int, _OpenSequence] = OrderedDict()
-        self._closed: set[int] = set()
-        self._unnamed = 0  # rows that came without a sequence
+
+    @property
+    def open_limit(self) -> int:
+        """How many sequences may be unfinished at a time."""
+        return self._sequences.limit
 
     def _zeros(self, *shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
         with torch.inference_mode(False):  # a capture may make them in inference mode; they are added to after it
@@ -118,11 +117,14 @@ class Moments:
         positions: NDArray[np.int64] | None = None,
         first: NDArray[np.bool_] | None = None,
         whole: bool = False,
+        start: int | None = None,
     ) -> None:
         """Add the vectors x (n, d).
 
         - `sequences`: the key of each row's sequence; without it every row is a sequence of its own, known by its
-          number, so that two such Moments cannot be merged.
+          number.
+        - `start`: the number of the first row, counted over all shards (default: one after the last that came here).
+          Moments of numbered rows merge where their numbers differ.
         - `positions`: each row's place in its sequence (default: order of arrival); decides the reservoir's choice.
         - `first`: which rows are first positions.
         - `whole`: every sequence of this chunk is complete in it, so none is kept open.
@@ -130,14 +132,12 @@ class Moments:
         x = self._checked(x, sequences, positions, first)
         n = len(x)
         if sequences is None:
-            sequences, whole = np.arange(self._unnamed, self._unnamed + n, dtype=np.uint64), True
+            sequences, whole = self._sequences.number(n, start), True
             positions = np.zeros(n, dtype=np.int64) if positions is None else positions
-            self._unnamed += n
         sequences = np.asarray(sequences, dtype=np.uint64)
-        if self._closed and not self._closed.isdisjoint(np.unique(sequences).tolist()):
-            raise _arrived_after_closing(self.open_limit)
+        self._sequences.check(sequences)
         if positions is None:
-            positions = self._arrivals(sequences, whole=whole)
+            positions = self._sequences.arrivals(sequences, whole=whole)
         first = np.zeros(n, dtype=bool) if first is None else np.asarray(first, dtype=bool)
         norms = self._norms(x)
         good = self._count_bad(norms, first)
@@ -162,26 +162,23 @@ class Moments:
         x = x if x.dtype == torch.float64 else x.float()
         return x.to(self.device)
 
-    def _arrivals(self, sequences: Keys, *, whole: bool) -> NDArray[np.int64]:
-        """Order of arrival within each sequence, going on from what an open sequence has already seen."""
-        positions = np.empty(len(sequences), dtype=np.int64)
-        order = np.argsort(sequences, kind="stable")
-        keys, starts, counts = np.unique(sequences[order], return_index=True, return_counts=True)
-        positions[order] = np.arange(len(sequences)) - np.repeat(starts, counts)
-        if not whole:
-            pieces = [self._open.setdefault(key, _OpenSequence(self.d, self.device)) for key in keys.tolist()]
-            positions[order] += np.repeat(np.array([piece.arrived for piece in pieces], dtype=np.int64), counts)
-            for piece, count in zip(pieces, counts.tolist(), strict=True):
-                piece.arrived += count  # also what is left out later: a place in the sequence stays a place
-        return positions
-
     def _norms(self, x: torch.Tensor) -> torch.Tensor:
         norms = torch.empty(len(x), dtype=torch.float64, device=x.device)
         room = self._zeros(min(_BLOCK, len(x)), self.d)
         for start in range(0, len(x), _BLOCK):
             block = room[: len(x) - start].copy_(x[start : start + _BLOCK])
             torch.linalg.vector_norm(block, dim=1, out=norms[start : start + _BLOCK])
+        if x.dtype == torch.float64:
+            self._rescaled(x, norms)
         return norms
+
+    def _rescaled(self, x: torch.Tensor, norms: torch.Tensor) -> None:
+        """Compute those norms again whose squares float64 cannot hold, of vectors divided by their largest entry."""
+        lost = torch.nonzero(~((norms > SAFE[0]) & (norms < SAFE[1])))[:, 0]
+        if len(lost):
+            largest = x[lost].abs().amax(1, keepdim=True)
+            scale = torch.where((largest > 0) & largest.isfinite(), largest, 1.0)
+            norms[lost] = torch.linalg.vector_norm(x[lost] / scale, dim=1) * scale[:, 0]
 
     def _count_bad(self, norms: torch.Tensor, first: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Count and mark the rows that have no direction: zero vectors, and vectors that are not finite."""
@@ -211,7 +208,8 @@ class Moments:
         if singletons:
             self._sums["cross.sequences"].index_add_(0, target, n[0::2] + n[1::2])
         else:
-            self._add_to_sequences(keys, sum_unit, n.cpu().numpy().astype(np.int64), whole=whole)
+            counts = n.cpu().numpy().astype(np.int64).reshape(-1, 2)
+            self._add_finished(self._sequences.add(keys, sum_unit.unflatten(0, (-1, 2)), counts, whole=whole))
         return block_sums
 
     def _binned(
@@ -266,33 +264,15 @@ class Moments:
                 second += _gram(block - mean)
                 second.addmm_(torch.stack([half, shift], 1), torch.stack([shift, half]))
 
-    # -- sequences ---------------------------------------------------------------------------------------------------
+    def seal(self) -> None:
+        """Close every open sequence. What is merged after that must hold whole sequences, on both sides."""
+        self._add_finished(self._sequences.finish(list(self._sequences.open)))
 
-    def _add_to_sequences(self, keys: Keys, sum_unit: torch.Tensor, counts: NDArray[np.int64], *, whole: bool) -> None:
-        names = keys.tolist()
-        for i, key in enumerate(names):
-            piece = self._open.get(key) or _OpenSequence(self.d, self.device)
-            piece.sums += sum_unit[2 * i : 2 * i + 2]
-            piece.counts += counts[2 * i : 2 * i + 2]
-            self._open[key] = piece
-            self._open.move_to_end(key)
-        self._close(names if whole else self._too_many_open())
-
-    def _too_many_open(self) -> list[int]:
-        return list(islice(self._open, max(0, len(self._open) - self.open_limit)))
-
-    def _close(self, keys: list[int]) -> None:
-        self._add_energies(self._sums, {key: self._open.pop(key) for key in keys})
-        self._closed.update(keys)
-
-    def _add_energies(self, sums: dict[str, torch.Tensor], pieces: Mapping[int, _OpenSequence]) -> None:
-        """Add ‖Σ_seq u‖² and n_seq² of these sequences, for both parts and for what joins them."""
-        everything = iter(pieces.items())
-        while some := list(islice(everything, _BLOCK)):
-            keys = np.array([key for key, _ in some], dtype=np.uint64)
+    def _add_finished(self, finished: Iterable[Finished], sums: dict[str, torch.Tensor] | None = None) -> None:
+        """Add ‖Σ_seq u‖² and n_seq² of finished sequences, for both parts and for what joins them."""
+        sums = self._sums if sums is None else sums
+        for keys, unit, n in finished:
             group = torch.from_numpy(group_of(keys, groups=self.groups)).to(self.device)
-            unit = torch.stack([piece.sums for _, piece in some])  # (S, 2, d)
-            n = torch.from_numpy(np.stack([piece.counts for _, piece in some])).to(self.device).double()  # (S, 2)
             gram = unit @ unit.mT  # (S, 2, 2)
             for p, part in enumerate(PARTS):
                 sums[f"{part}.energy"].index_add_(0, group, gram[:, p, p])
@@ -309,7 +289,7 @@ class Moments:
         names = {f"{part}.{name}" for part in PARTS for name in ("energy", "pairs", "sequences")}
         names |= {"cross.energy", "cross.pairs", "cross.sequences"}
         closed = self._sums | {name: self._sums[name].clone() for name in names}
-        self._add_energies(closed, self._open)
+        self._add_finished(self._sequences.stacked(self._sequences.open), closed)
         return sums_of({name: tensor.cpu().numpy() for name, tensor in closed.items()}, positions)
 
     def merge(self, other: Moments) -> None:
@@ -320,39 +300,19 @@ class Moments:
         if mine != theirs:
             names = "d, groups, spectrum, seed, capacity and seed of the reservoir"
             raise UsageError(f"cannot merge moments of different kinds ({names})", got=theirs, expected=mine)
-        if self._unnamed and other._unnamed:
-            raise UsageError(
-                "cannot merge moments whose vectors have no sequences: both count them from 0",
-                do="give `sequences`, a key of its own to every row, to the updates of all shards",
-            )
-        seen = self._closed | self._open.keys()
-        if (other._closed & seen) or (self._closed & other._open.keys()):
-            raise _arrived_after_closing(self.open_limit)
+        self._sequences.check_merge(other._sequences)
         for name, tensor in self._sums.items():
             tensor += other._sums[name].to(self.device)
-        for key, theirs_open in other._open.items():
-            piece = self._open.setdefault(key, _OpenSequence(self.d, self.device))
-            piece.sums += theirs_open.sums.to(self.device)
-            piece.counts += theirs_open.counts
-            piece.arrived += theirs_open.arrived
-        self._closed |= other._closed
-        self._unnamed += other._unnamed
-        self._close(self._too_many_open())
+        self._add_finished(self._sequences.merge(other._sequences))
         self.reservoir.merge(other.reservoir)
 
     def state(self) -> dict[str, torch.Tensor]:
         """Everything, as a flat dict of tensors that safetensors stores."""
-        pieces = list(self._open.values())
-        none = torch.zeros(0, 2, self.d, dtype=torch.float64)
-        counts = [[*map(int, piece.counts), piece.arrived] for piece in pieces]
         return {
             **{name: tensor.cpu().clone() for name, tensor in self._sums.items() if not self._nothing(name)},
             **{f"reservoir.{name}": tensor for name, tensor in self.reservoir.state().items()},
-            "open.keys": _int64(self._open.keys()),
-            "open.sums": torch.stack([piece.sums.cpu() for piece in pieces]) if pieces else none,
-            "open.counts": torch.tensor(counts, dtype=torch.int64).reshape(-1, 3),
-            "closed.keys": _int64(sorted(self._closed)),
-            "meta": torch.tensor([self.d, self.groups, int(self.spectrum), self.seed, self._unnamed]),
+            **self._sequences.state(),
+            "meta": torch.tensor([self.d, self.groups, int(self.spectrum), self.seed, self.open_limit]),
         }
 
     def _nothing(self, name: str) -> bool:
@@ -362,20 +322,14 @@ class Moments:
     @classmethod
     def from_state(cls, state: Mapping[str, torch.Tensor], *, device: torch.device | str = "cpu") -> Moments:
         """The inverse of `state`."""
-        d, groups, spectrum, seed, unnamed = (int(value) for value in state["meta"])
+        d, groups, spectrum, seed, limit = (int(value) for value in state["meta"])
         moments = cls(d, spectrum=bool(spectrum), groups=groups, seed=seed, device=device)
         for name in moments._sums.keys() & state.keys():
             moments._sums[name] = state[name].to(device).clone()
         sample = {name.removeprefix("reservoir."): t for name, t in state.items() if name.startswith("reservoir.")}
         moments.reservoir = Reservoir.from_state(sample)
-        keys = state["open.keys"].numpy().view(np.uint64)
-        for key, sums, counts in zip(keys, state["open.sums"], state["open.counts"].numpy(), strict=True):
-            piece = moments._open[int(key)] = _OpenSequence(d, moments.device)
-            piece.sums += sums.to(device)
-            piece.counts += counts[:2]
-            piece.arrived = int(counts[2])
-        moments._closed = {int(key) for key in state["closed.keys"].numpy().view(np.uint64)}
-        moments._unnamed = unnamed
+        limit = limit if "numbered" in state else moments.open_limit  # earlier versions wrote another number there
+        moments._sequences = Sequences.from_state(state, d, limit=limit, device=moments.device)
         return moments
 
 
@@ -396,16 +350,3 @@ def _gram(y: torch.Tensor) -> torch.Tensor:
         gram[start:stop, :stop] = panel
         gram[:start, start:stop] = panel[:, :start].T
     return gram.double()
-
-
-def _int64(keys) -> torch.Tensor:  # safetensors has no uint64 that torch can add; the bits are kept
-    return torch.from_numpy(np.array(list(keys), dtype=np.uint64).view(np.int64).copy())
-
-
-def _arrived_after_closing(limit: int) -> InputError:
-    return InputError(
-        "a sequence arrived in pieces too far apart",
-        got="a piece of a sequence that was already closed",
-        expected=f"the pieces of a sequence within {limit} sequences of each other, and in one shard",
-        do="sort the rows by sequence (group), or give each shard whole sequences",
-    )

@@ -3,7 +3,8 @@
 Every vector has a priority that depends only on its sequence, its position and the seed; the reservoir holds the
 `capacity` vectors of smallest priority. That is a uniform sample without replacement, and the union of two reservoirs
 cut back to `capacity` is the reservoir of the union: any split of the data gives the same set.
-Memory O(capacity · d), float32; time O(1) amortised a vector once it is full.
+Memory O(capacity · d), float32; time O(1) amortised per vector once it is full. float64 vectors that float32 cannot
+hold (entries beyond 3e38, or none above 1e-30) are counted and left out.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from anisoscope.accumulate.keys import Keys, priority
 
 CAPACITY = 4096
 _BYTES = 256 * 2**20  # of vectors at most: flattened maps have d in the hundreds of thousands
+_FLOAT32 = (1e-30, 3e38)  # largest entries of vectors that float32 holds to its full precision
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Reservoir:
         self._priorities = np.empty(0, np.uint64)
         self._keys, self._positions = np.empty(0, np.uint64), np.empty(0, np.int64)
         self._first = np.empty(0, bool)
+        self.unfit = 0  # vectors that float32 cannot hold
 
     def offer(
         self,
@@ -67,11 +70,24 @@ class Reservoir:
             return
         positions = np.zeros(len(keys), dtype=np.int64) if positions is None else positions
         first = np.zeros(len(keys), dtype=bool) if first is None else first
+        fits = self._fits(x)
+        if not fits.all():
+            x, keys = x[torch.from_numpy(fits).to(x.device)], keys[fits]
+            positions, first = positions[fits], first[fits]
         priorities = priority(keys, positions, seed=self.seed)
         full = len(self._priorities) == self.capacity
         chosen = np.flatnonzero(priorities <= self._priorities.max()) if full else np.arange(len(keys))
         if len(chosen):
             self._take(x, chosen, priorities[chosen], keys[chosen], positions[chosen], first[chosen])
+
+    def _fits(self, x: torch.Tensor) -> NDArray[np.bool_]:
+        """Which vectors float32 can hold; the others are counted."""
+        if x.dtype != torch.float64:
+            return np.ones(len(x), bool)
+        largest = x.abs().amax(1).cpu().numpy()
+        fits = (largest > _FLOAT32[0]) & (largest < _FLOAT32[1])
+        self.unfit += int((~fits).sum())
+        return fits
 
     def _take(
         self,
@@ -101,6 +117,7 @@ class Reservoir:
     def merge(self, other: Reservoir) -> None:
         """Add what another reservoir of the same seed saw."""
         theirs = other.sample()
+        self.unfit += other.unfit
         self.offer(torch.from_numpy(theirs.x), theirs.keys, theirs.positions, theirs.first)
 
     def sample(self) -> Sample:
@@ -115,13 +132,14 @@ class Reservoir:
             "keys": torch.from_numpy(sample.keys.view(np.int64)),
             "positions": torch.from_numpy(sample.positions),
             "first": torch.from_numpy(sample.first),
-            "meta": torch.tensor([self.d, self.capacity, self.seed]),
+            "meta": torch.tensor([self.d, self.capacity, self.seed, self.unfit]),
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, torch.Tensor]) -> Reservoir:
-        d, capacity, seed = (int(value) for value in state["meta"])
+        d, capacity, seed, *unfit = (int(value) for value in state["meta"])
         reservoir = cls(d, capacity=capacity, seed=seed)
+        reservoir.unfit = unfit[0] if unfit else 0  # runs of earlier versions did not count them
         keys = state["keys"].numpy().view(np.uint64)
         reservoir.offer(state["x"], keys, state["positions"].numpy(), state["first"].numpy())
         return reservoir

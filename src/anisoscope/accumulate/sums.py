@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+SQUARES = (1e-280, 1e280)
+"""Mean squared norms between which sums of squares are right; beyond, they lose digits, vanish or overflow."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Sums:
     second: Array | None  # (d, d) Σ xxᵀ, where it was kept
     zero: int
     nonfinite: int
+    squares: bool = True  # False where float64 cannot hold the squares: `group_norm2` is NaN, `second` missing
 
     @property
     def d(self) -> int:
@@ -78,17 +81,20 @@ def sums_of(tensors: Mapping[str, NDArray], positions: str) -> Sums:
         joined = positions == "all" and name in ("energy", "pairs")
         return np.asarray(own + tensors[f"cross.{name}"] if joined else own)
 
+    n, norm2 = total("n").astype(float), total("norm2")
+    squares = not n.sum() or bool(SQUARES[0] < norm2.sum() / n.sum() < SQUARES[1])
     return Sums(
-        group_n=total("n").astype(float),
+        group_n=n,
         group_x=total("x"),
         group_unit=total("unit"),
         group_norm=total("norm"),
-        group_norm2=total("norm2"),
+        group_norm2=norm2 if squares else np.full_like(norm2, np.nan),
         group_energy=total("energy"),
         group_pairs=total("pairs"),
         group_sequences=tensors["cross.sequences"] if positions == "all" else total("sequences"),
         sum_unit2=total("unit2"),
-        second=total("second") if "rest.second" in tensors else None,
+        second=total("second") if squares and "rest.second" in tensors else None,
         zero=int(total("zero").sum()),
         nonfinite=int(total("nonfinite").sum()),
+        squares=squares,
     )

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from anisoscope.geometry.missing import Values, ratio
+from anisoscope.geometry.scale import scale_of
 
 
 def mean_norm(sum_norm: ArrayLike, n: ArrayLike) -> Values:
@@ -40,7 +41,8 @@ def norm_cv(sum_norm: ArrayLike, sum_norm2: ArrayLike, n: ArrayLike) -> Values:
     """
     first, second = np.asarray(sum_norm, np.float64), np.asarray(sum_norm2, np.float64)
     count = np.asarray(n, dtype=np.float64)
-    scatter = np.maximum(count * second - first * first, 0.0)  # n(n−1) times the variance
+    with np.errstate(over="ignore"):  # then it is missing
+        scatter = np.maximum(count * second - first * first, 0.0)  # n(n−1) times the variance
     return ratio(np.sqrt(count * scatter), np.sqrt(np.maximum(count - 1, 0.0)) * first)
 
 
@@ -50,7 +52,9 @@ def drift_norm(sum_x: ArrayLike, n: ArrayLike) -> Values:
     >>> drift_norm(np.array([6.0, 8.0]), 5)
     2.0
     """
-    return ratio(np.linalg.norm(np.asarray(sum_x, np.float64), axis=-1), n)
+    total = np.asarray(sum_x, np.float64)
+    scale = scale_of(np.abs(total).max(axis=-1, initial=0.0))
+    return ratio(np.linalg.norm(total / scale[..., None], axis=-1) * scale, n)
 
 
 def drift_ratio(sum_x: ArrayLike, sum_norm2: ArrayLike, n: ArrayLike) -> Values:

@@ -70,6 +70,11 @@ def _notes(sums: Sums, moments: Moments, *, spectra: bool) -> tuple[str, ...]:
         notes.append(f"{sums.zero} zero vectors left out")
     if sums.nonfinite:
         notes.append(f"{sums.nonfinite} vectors with NaN or infinite entries left out")
-    if spectra and sums.second is None and sums.n:
-        notes.append(f"spectrum from a sample of {len(moments.reservoir.sample())} vectors")
+    sampled = len(moments.reservoir.sample())
+    if not sums.squares:
+        notes.append("norms beyond 1e±140: metrics that need their squares are missing; rescale the vectors")
+    elif spectra and sums.second is None and sums.n:
+        notes.append(f"spectrum from a sample of {sampled} vectors")
+    if moments.reservoir.unfit:
+        notes.append(f"{moments.reservoir.unfit} vectors that float32 cannot hold are not in the sample of {sampled}")
     return tuple(filter(None, notes))

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from anisoscope.geometry.scale import scale_of
+
 LEVEL = 0.95
 FEWEST_GROUPS = 5  # fewer non-empty groups say nothing about a spread
 
@@ -54,8 +56,9 @@ def standard_error(leave_one_out: ArrayLike, full: ArrayLike, sizes: ArrayLike) 
     n = m.sum()
     h = (n / m).reshape(-1, *[1] * theta.ndim)  # (g, 1, …)
     centre = g * theta - ((1 - 1 / h) * values).sum(0)
-    pseudo = h * theta - (h - 1) * values
-    return np.sqrt((np.square(pseudo - centre) / (h - 1)).mean(0))
+    apart = h * theta - (h - 1) * values - centre  # pseudo-values about their centre
+    scale = scale_of(np.abs(apart).max(initial=0.0))
+    return np.sqrt((np.square(apart / scale) / (h - 1)).mean(0)) * scale
 
 
 def without_each(groups: Array) -> Array:
