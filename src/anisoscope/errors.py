@@ -29,7 +29,8 @@ class AnisoscopeError(Exception):
         lines += [f"  got:      {got}"] if got is not None else []
         lines += [f"  expected: {expected}"] if expected is not None else []
         lines += [f"  to do:    {do}"] if do is not None else []
-        super().__init__("\n".join(lines))
+        # A file name that is not UTF-8 holds lone surrogates, which no terminal prints.
+        super().__init__("\n".join(lines).encode("utf-8", "backslashreplace").decode())
 
 
 class UsageError(AnisoscopeError):

@@ -39,7 +39,7 @@ ENOUGH_FILES = 32
 PEEK = 1 << 20  # how much of a file `auto` looks at
 
 _HEADING = re.compile(r"\s*= (?!= )\S.*(?<! =) =\s*")
-_SEPARATED = re.compile(r"\S[^\n]*\n[^\S\n]*\n\s*\S")
+_EMPTY_LINE = re.compile(r"\n[^\S\n]*\n")
 
 
 def check_rule(rule: str) -> None:
@@ -58,12 +58,12 @@ def is_title(line: str) -> bool:
 
 def choose_rule(head: str, *, files: int) -> str:
     """What `auto` means for a file that starts with `head`, in a source of so many files."""
-    text = head.lstrip()
+    text = head.strip()
     if is_title(text.split("\n", 1)[0]):
         return "wikitext"
     if files >= ENOUGH_FILES:
         return "file"
-    return "paragraphs" if _SEPARATED.search(text) else "lines"
+    return "paragraphs" if _EMPTY_LINE.search(text) else "lines"
 
 
 def split(lines: Iterable[str], rule: str) -> Iterator[str]:

@@ -3,7 +3,10 @@
 The key of a file is its path relative to the folder or the fixed part of the glob that found it, or its bare name when
 it was named itself, always with forward slashes: the same data in another place has the same keys, and keys decide the
 jackknife groups. Two arguments that would give the same key to two files fall back to paths relative to what all
-files share.
+files share. A name that is not UTF-8 is spelled with backslashes (`caf\\udce9.npy`), so that a key can always be
+printed, hashed and stored.
+
+A file is only worth its fingerprint while it stays as it is: `Stamp` remembers size, time of change and inode.
 """
 
 from __future__ import annotations
@@ -27,6 +30,41 @@ class FoundFile:
     named: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What tells that a file is no longer the one that was opened."""
+
+    size: int
+    changed: int  # mtime, ns
+    inode: int
+
+
+def stamp(path: Path) -> Stamp:
+    """The stamp of a file, or an error that names it."""
+    try:
+        found = path.stat()
+    except OSError as problem:
+        raise InputError("the file can no longer be read", where=path, got=problem.strerror) from problem
+    return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+
+
+def check_unchanged(path: Path, before: Stamp) -> None:
+    """Refuse a file that was edited or replaced since its stamp was taken."""
+    if (now := stamp(path)) != before:
+        got = f"{now.size:,} bytes" if now.size != before.size else "other contents of the same size"
+        do = "measure again when nothing writes to it"
+        raise InputError("the file changed while it was read", where=path, got=got, do=do)
+
+
+def printable(text: str) -> str:
+    """The text with lone surrogates spelled out; the rest as it is.
+
+    >>> printable("caf\\udce9.npy")
+    'caf\\\\udce9.npy'
+    """
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def find_files(where: Sequence[str | Path], *, suffixes: Collection[str], what: str) -> list[FoundFile]:
     """The files that `where` names, in the order given; folders (recursive) and globs are sorted, each file comes once.
 
@@ -35,31 +73,42 @@ def find_files(where: Sequence[str | Path], *, suffixes: Collection[str], what: 
     """
     found: dict[Path, FoundFile] = {}
     for place in where:
-        for file in _expand(place, tuple(suffixes), what):
+        try:
+            files = _expand(place, tuple(suffixes), what)
+        except OSError as problem:
+            raise InputError(f"cannot look for {what} here", where=place, got=problem.strerror) from problem
+        for file in files:
             found.setdefault(Path(os.path.abspath(file.path)), file)
     files = list(found.values())
     if len({file.key for file in files}) == len(files):
         return files
     shared = os.path.commonpath(found)
-    return [FoundFile(f.path, path.relative_to(shared).as_posix(), f.named) for path, f in found.items()]
+    return [FoundFile(f.path, _key(path, Path(shared)), f.named) for path, f in found.items()]
 
 
 def _expand(place: str | Path, suffixes: tuple[str, ...], what: str) -> list[FoundFile]:
     path = Path(place).expanduser()
     if path.is_dir():
         root, inside = path, path.rglob("*")
+    elif path.is_file():
+        return [FoundFile(path, printable(path.name), named=True)]
     elif path.exists():
-        return [FoundFile(path, path.name, named=True)]
+        do = "save what comes through it to a file: it is read more than once"
+        raise UsageError("neither a file nor a folder", where=place, got="a pipe, a socket or a device", do=do)
     elif glob.has_magic(str(path)):
         root = _fixed_part(path)
         inside = (Path(match) for match in glob.glob(str(path), recursive=True))
     else:
         raise UsageError(f"no such file or folder with {what}", where=place, do="check the path")
-    files = [FoundFile(p, p.relative_to(root).as_posix(), named=False) for p in inside if _wanted(p, root, suffixes)]
+    files = [FoundFile(p, _key(p, root), named=False) for p in inside if _wanted(p, root, suffixes)]
     if not files:
         expected = f"files that end in {' '.join(suffixes)}"
         raise InputError(f"no {what} files here", where=place, got="none", expected=expected)
     return sorted(files, key=lambda file: file.key)
+
+
+def _key(path: Path, root: Path) -> str:
+    return printable(path.relative_to(root).as_posix())
 
 
 def _fixed_part(pattern: Path) -> Path:
@@ -80,7 +129,7 @@ def name_of(where: Sequence[str | Path]) -> str:
     ('valid.txt', 'a.npy and 2 more')
     """
     first = Path(where[0]).expanduser()
-    name = first.name or first.resolve().name or str(first)
+    name = printable(first.name or first.resolve().name or str(first))
     return name if len(where) == 1 else f"{name} and {len(where) - 1} more"
 
 
@@ -97,7 +146,12 @@ def file_digests(files: Iterable[FoundFile]) -> Iterator[bytes]:
     """sha256 of each file's bytes, read in small pieces; nothing stands for a file that may not be read."""
     for file in files:
         try:
-            with open(file.path, "rb") as stream:
-                yield hashlib.file_digest(stream, "sha256").digest()
+            yield file_digest(file.path)
         except OSError:
             yield b""
+
+
+def file_digest(path: Path) -> bytes:
+    """sha256 of a file's bytes, read in small pieces."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").digest()

@@ -1,8 +1,9 @@
 """Text from a dataset of the Hugging Face hub, through the optional library `datasets`.
 
 The name is `hf:owner/name[/config][:split[:column]]`; the split is `validation` and the column `text` unless said
-otherwise. A dataset from before owners were required is `hf:name/config`, which is tried when there is no
-`owner/name` of that spelling. The library downloads once and reads from its cache, so passes can be repeated offline.
+otherwise (`input_ids` where there is no `text`). A dataset from before owners were required is `hf:name/config`, which
+is tried when there is no `owner/name` of that spelling. The library downloads once and reads from its cache, so passes
+can be repeated offline.
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from anisoscope.errors import InputError, MissingExtra, UsageError
-from anisoscope.inputs.documents import split_rows
 from anisoscope.inputs.files import digest
-from anisoscope.inputs.sources import Document, Modality
-from anisoscope.inputs.text import choose_text
+from anisoscope.inputs.sources import Document, Modality, Unreadable
+from anisoscope.inputs.tables import IDS, choose_content, row_documents
 
 
 class HubText:
@@ -28,20 +28,26 @@ class HubText:
         self._skipped = 0
         dataset, split, spelled = parse_name(name)
         self._rows = _load(dataset, split)
-        self.column = choose_text(self._rows.column_names, column or spelled, where=name)
+        names = self._rows.column_names
+        texts = names if "text" in names or IDS not in names else []
+        lists = [other for other in names if other not in texts]
+        self.column = choose_content(texts, lists, column or spelled, where=name)
 
     @property
     def notes(self) -> list[tuple[str, str]]:
         return [(self.name, f"{self._skipped} rows without text skipped")] if self._skipped else []
 
     def __iter__(self) -> Iterator[Document]:
-        texts = (row[self.column] or "" for row in self._rows.select_columns([self.column]))
+        rows = (row[self.column] for row in self._rows.select_columns([self.column]))
         empty = 0
-        for number, text in enumerate(split_rows(texts, self.documents)):
-            if text.strip():
-                yield Document(f"{self.name}#{number}", text)
-            else:
-                empty += 1
+        try:
+            for document in row_documents(rows, self.documents, self.name):
+                if document is not None:
+                    yield document
+                else:
+                    empty += 1
+        except Unreadable as problem:
+            raise InputError("cannot read the dataset", where=self.name, got=problem) from problem
         self._skipped = empty
 
     def fingerprint(self) -> str:

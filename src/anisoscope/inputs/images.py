@@ -2,7 +2,8 @@
 
 Orientation follows EXIF. Transparency is laid over white. Grey values of 16 bits are scaled to 8 (v / 257), where
 Pillow's own conversion may clip them; floating-point images are read as [0, 1], or as [0, 255] when they go beyond 1.
-Of an animation the first frame counts. A damaged or truncated file is unreadable: half a picture is never measured.
+Of an animation the first frame counts, and a note says so. A damaged or truncated file is unreadable: half a picture is
+never measured.
 """
 
 from __future__ import annotations
@@ -52,9 +53,12 @@ class ImageFiles(FileSource[Picture]):
             with Image.open(file.path) as image:
                 image.load()
                 picture = Picture(file.key, upright_rgb(image))
+                frames = getattr(image, "n_frames", 1)
         # Each of Pillow's decoders fails in its own way: OSError, SyntaxError, struct.error, DecompressionBombError…
         except Exception as problem:
             raise Unreadable(f"{type(problem).__name__}: {problem}") from problem
+        if frames > 1:
+            self.note(file, f"the first of {frames} frames")
         yield picture
 
 

@@ -3,8 +3,8 @@
 A source can be iterated again and again and yields the same items in the same order. Each item is one *sequence*, the
 unit that is sampled independently, and its key names it for the jackknife: keys are relative file names and numbers,
 so that they do not depend on the machine. A file that cannot be read is listed in `unreadable` and passed over; only
-when nothing at all can be read is that an error. `notes` lists what was read but deserves a word (silence, rows without
-text, how a text was split). Both are complete after one pass.
+when nothing at all can be read is that an error, or when a file changes after it was first looked at. `notes` lists
+what was read but deserves a word (silence, rows without text, how a text was split). Both are complete after one pass.
 
 >>> source = open_source(["To be, or not to be.", "That is the question."], "text")
 >>> [document.key for document in source]
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 import numpy as np
 
 from anisoscope.errors import InputError, UsageError
-from anisoscope.inputs.files import FoundFile, digest, file_digests
+from anisoscope.inputs.files import FoundFile, Stamp, check_unchanged, digest, file_digests, printable, stamp
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -31,13 +31,15 @@ Modality = Literal["text", "speech", "vision"]
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One text."""
+    """One text, or the ids of its tokens; then `text` is empty."""
 
     key: str
     text: str
+    ids: tuple[int, ...] | None = None
 
     def content(self) -> tuple[bytes, ...]:
-        return self.key.encode(), self.text.encode("utf-8", "surrogatepass")
+        text = self.key.encode(), self.text.encode("utf-8", "surrogatepass")
+        return text if self.ids is None else (*text, ",".join(map(str, self.ids)).encode())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,6 +136,7 @@ class FileSource(Generic[Item]):
         self.count: int | None = len(self.files)
         self._unreadable: dict[str, str] = {}
         self._notes: dict[str, str] = {}
+        self._stamps: dict[str, Stamp] = {}
 
     @property
     def unreadable(self) -> list[tuple[str, str]]:
@@ -156,9 +159,15 @@ class FileSource(Generic[Item]):
         """The options that change what is read; part of the fingerprint."""
         return ()
 
+    def _check(self, file: FoundFile) -> None:
+        """Remember a file as it is seen first, and refuse it once it has changed."""
+        if file.path.exists():  # else reading it fails, and lists it
+            check_unchanged(file.path, self._stamps.setdefault(file.key, stamp(file.path)))
+
     def __iter__(self) -> Iterator[Item]:
         read_any = False
         for file in self.files:
+            self._check(file)
             read_here = False
             try:
                 for item in self.read(file):
@@ -167,7 +176,8 @@ class FileSource(Generic[Item]):
                 if not read_here:
                     raise Unreadable("empty")
             except (Unreadable, OSError) as problem:
-                self._unreadable[file.key] = str(problem)
+                self._unreadable[file.key] = printable(str(problem))
+            self._check(file)
         if not read_any:
             got = "; ".join(f"{file}: {reason}" for file, reason in self.unreadable[:3])
             more = len(self.unreadable) - 3
@@ -176,7 +186,12 @@ class FileSource(Generic[Item]):
 
     def fingerprint(self) -> str:
         keys = [file.key.encode() for file in self.files]
-        return digest([*(text.encode() for text in self.settings()), *keys, *file_digests(self.files)])
+        for file in self.files:
+            self._check(file)
+        contents = list(file_digests(self.files))
+        for file in self.files:
+            self._check(file)
+        return digest([*(text.encode() for text in self.settings()), *keys, *contents])
 
 
 def open_source(

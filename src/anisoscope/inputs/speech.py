@@ -1,8 +1,8 @@
 """Speech: wav, flac, ogg, mp3 and whatever else libsndfile decodes, mixed down to mono, resampled on demand.
 
 Samples are float32 in [-1, 1). Channels are averaged. Silence is kept and noted, since a recording may be silent; a
-file with NaN or infinite samples is refused, since no model survives it. A file that ends before its header says is
-kept and noted.
+file with NaN, infinite or absurdly large samples is refused, since no model survives it. A file that ends before its
+header says is kept and noted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from soundfile import SoundFile
 
 SUFFIXES = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aiff", ".aif", ".au", ".caf")
-UNKNOWN_LENGTH = 0xFFFF_FFFF  # what a program writes that streams and cannot go back to the header
+UNKNOWN_LENGTH = 0x7FFF_F000  # bytes; programs that stream and cannot go back to the header promise this or more
+LOUDEST = 1e4  # 1 is full scale; integers stored as floats go beyond, and so does garbage
 
 _SHORT = re.compile(r"^ ?(?:data|SSND) : (\d+) \(should be (\d+)\)", re.MULTILINE)
 
@@ -61,9 +62,11 @@ class SpeechFiles(FileSource[Clip]):
             raise Unreadable("no samples")
         if not np.isfinite(samples).all():
             raise Unreadable("holds samples that are NaN or infinite")
+        if (loudest := float(np.abs(samples).max())) > LOUDEST:
+            raise Unreadable(f"holds samples of {loudest:.3g}, where full scale is 1")
         wave = samples.mean(axis=1, dtype=np.float32)
         if short is not None:
-            self.note(file, f"ends early: {short}")
+            self.note(file, f"cut off: {short}")
         if not wave.any():
             self.note(file, "silence: every sample is zero")
         yield Clip(file.key, wave, rate)
@@ -71,12 +74,11 @@ class SpeechFiles(FileSource[Clip]):
 
 def _what_is_missing(stream: SoundFile, read: int) -> str | None:
     """What the header promises and the file does not hold. Of wav and aiff only libsndfile's log still knows."""
-    if read < stream.frames:
-        return f"{read} of {stream.frames} samples"
-    promise = _SHORT.search(stream.extra_info)
-    if promise is None or int(promise[1]) == UNKNOWN_LENGTH:
-        return None
-    return f"{promise[2]} of {promise[1]} bytes"
+    promised = stream.frames
+    if read >= promised and (said := _SHORT.search(stream.extra_info)) and int(said[1]) < UNKNOWN_LENGTH:
+        promised = round(read * int(said[1]) / max(int(said[2]), 1))
+    rate = stream.samplerate
+    return f"{read / rate:.1f} s of {promised / rate:.1f} s" if promised > read else None
 
 
 def resample(wave: np.ndarray, rate: int, to: int) -> np.ndarray:

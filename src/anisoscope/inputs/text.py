@@ -1,8 +1,8 @@
-"""Text: `.txt .md .jsonl .csv .parquet` (all but Parquet also with `.gz`), folders, globs, standard input, lists, hub.
+"""Text: plain (`.txt .md`) and tables (`.jsonl .csv .parquet .arrow .feather`), standard input, lists, hub.
 
 Plain text splits into documents by the rules of `inputs.documents`; a file with another suffix that is named is plain
-text. A row of a table is a document: `column` names its text (`text` if there is such a column, else the only one);
-rows without text are skipped and counted in the notes. A line of `.jsonl` may also be a bare JSON string.
+text. All but Parquet and Arrow may end in `.gz`. A row of a table is a document, of text or of token ids: see
+`inputs.tables`. Rows without any are skipped and counted in the notes.
 
 Everything is UTF-8 (with or without a byte-order mark) and strictly so: a replaced character would be measured as if
 someone had written it. A fault in a file lists it in `unreadable` with its line; documents before the fault are kept.
@@ -12,33 +12,20 @@ Keys are `file` or `file#number`, numbered from 0 within the file.
 from __future__ import annotations
 
 import glob
-import gzip
 import io
-import json
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from anisoscope.errors import InputError, UsageError
-from anisoscope.inputs.documents import PEEK, check_rule, choose_rule, split, split_rows
+from anisoscope.inputs.documents import PEEK, check_rule, choose_rule, split
 from anisoscope.inputs.files import FoundFile, find_files, name_of
 from anisoscope.inputs.sources import Document, FileSource, MemorySource, Modality, Source, Unreadable, open_places
-from anisoscope.inputs.vectors.columns import (
-    arrow_errors,
-    choose,
-    csv_batches,
-    csv_records,
-    open_parquet,
-    parquet_batches,
-)
+from anisoscope.inputs.tables import TABLES, decode_lines, open_file, row_documents
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-SUFFIXES = (".txt", ".md", ".jsonl", ".csv", ".parquet", ".txt.gz", ".md.gz", ".jsonl.gz", ".csv.gz")
-BATCH = 1024  # rows of a Parquet file held at once
+SUFFIXES = (".txt", ".md", *TABLES, ".txt.gz", ".md.gz", ".jsonl.gz", ".csv.gz")
 LOOK_AT = 100  # strings of a list in which names of files are looked for
 
 
@@ -83,7 +70,8 @@ def _text_files(places: Sequence[str | Path], documents: str, column: str | None
 def _listed(items: Sequence[Any]) -> MemorySource[Document]:
     """Documents from a Python list of texts, of (key, text) pairs or of documents."""
     listed = [_document(number, item) for number, item in enumerate(items)]
-    source = MemorySource([document for document in listed if document.text.strip()], modality="text", name="list")
+    full = [document for document in listed if document.ids or document.text.strip()]
+    source = MemorySource(full, modality="text", name="list")
     if empty := len(listed) - len(source.items):
         source.notes.append(("list", f"{empty} without text skipped"))
     return source
@@ -104,7 +92,7 @@ def _standard_input(documents: str) -> MemorySource[Document]:
     data = sys.stdin.buffer.read()
     rule = _rule(documents, data[:PEEK], files=1)
     try:
-        texts = list(split(_lines(io.BytesIO(data)), rule))
+        texts = list(split(decode_lines(io.BytesIO(data)), rule))
     except Unreadable as problem:
         raise InputError("cannot read the text", where="standard input", got=problem) from problem
     items = [Document(f"stdin#{number}", text) for number, text in enumerate(texts)]
@@ -137,20 +125,20 @@ class TextFiles(FileSource[Document]):
             raise Unreadable(f"damaged compression: {problem}") from problem
 
     def _read_plain(self, file: FoundFile) -> Iterator[Document]:
-        with _open(file.path) as stream:
+        with open_file(file.path) as stream:
             rule = _rule(self.documents, stream.read(PEEK), files=len(self.files))
         if self.documents == "auto" and rule != "file":
             self.note(file, f"documents by the rule {rule!r}")
-        with _open(file.path) as stream:
-            for number, text in enumerate(split(_lines(stream), rule)):
+        with open_file(file.path) as stream:
+            for number, text in enumerate(split(decode_lines(stream), rule)):
                 yield Document(file.key if rule == "file" else f"{file.key}#{number}", text)
 
     def _read_table(self, file: FoundFile) -> Iterator[Document]:
         rows = TABLES[_kind(file.path)](file.path, self.column)
         skipped = 0
-        for number, text in enumerate(split_rows(_texts(rows), self.documents)):
-            if text.strip():
-                yield Document(f"{file.key}#{number}", text)
+        for document in row_documents(rows, self.documents, file.key):
+            if document is not None:
+                yield document
             else:
                 skipped += 1
         if skipped:
@@ -162,81 +150,5 @@ def _kind(path: Path) -> str:
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
-def _open(path: Path) -> IO[bytes]:
-    return cast("IO[bytes]", gzip.open(path)) if path.name.lower().endswith(".gz") else open(path, "rb")
-
-
 def _rule(documents: str, head: bytes, *, files: int) -> str:
     return choose_rule(head.decode("utf-8-sig", "replace"), files=files) if documents == "auto" else documents
-
-
-def _lines(stream: IO[bytes]) -> Iterator[str]:
-    for number, line in enumerate(stream, start=1):
-        try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as problem:
-            byte = problem.object[problem.start]
-            raise Unreadable(f"line {number} is not UTF-8: {problem.reason} 0x{byte:02x}") from problem
-
-
-def _texts(rows: Iterable[Any]) -> Iterator[str]:
-    for number, row in enumerate(rows):
-        if not isinstance(row, str | None):
-            raise Unreadable(f"row {number} holds no text but {str(row)[:40]!r}")
-        yield row or ""
-
-
-def choose_text(names: Sequence[str], column: str | None, *, where: object) -> str:
-    """The column that holds the text: the one asked for, else `text`, else the only one."""
-    preferred = "text" if column is None and "text" in names else column
-    return choose(names, preferred, where=where, what="column of text")
-
-
-def _jsonl_rows(path: Path, column: str | None) -> Iterator[Any]:
-    chosen = None
-    with _open(path) as stream:
-        for number, line in enumerate(_lines(stream), start=1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-            except ValueError as problem:
-                raise Unreadable(f"line {number} is not JSON: {problem}") from problem
-            if not isinstance(record, dict):
-                yield record
-                continue
-            if chosen is None:
-                texts = [name for name, value in record.items() if isinstance(value, str | None)]
-                chosen = choose_text(texts, column, where=f"{path}, line {number}")
-            yield record.get(chosen)
-
-
-def _csv_rows(path: Path, column: str | None) -> Iterator[Any]:
-    import pyarrow as pa
-
-    with arrow_errors(path):
-        with _open(path) as stream:
-            names = csv_records(stream, 1)[0]
-        chosen = choose_text(names, column, where=path)
-        with _open(path) as stream:
-            for batch in csv_batches(stream, names, header=True, types={chosen: pa.string()}):
-                yield from batch.column(0).to_pylist()
-
-
-def _parquet_rows(path: Path, column: str | None) -> Iterator[Any]:
-    with open_parquet(path) as file:
-        schema = file.schema_arrow
-    texts = [field.name for field in schema if _is_text(field.type)]
-    chosen = choose_text(texts, column, where=path)
-    for batch in parquet_batches(path, [chosen], BATCH):
-        yield from batch.column(chosen).to_pylist()
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    from pyarrow import types
-
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    return types.is_string(kind) or types.is_large_string(kind)
-
-
-TABLES = {".jsonl": _jsonl_rows, ".csv": _csv_rows, ".parquet": _parquet_rows}

@@ -125,6 +125,8 @@ class Job:
         key = (field, "vectors")
         if key not in self._sources:
             given = self.given.get(field)
+            if given is not None and self.given.get("groups") is not None and field == "files":
+                options = {"groups": self.given["groups"]}
             source = open_vectors(getattr(self.settings, field) if given is None else given, **options)
             self._sources[key] = source
             self.remember(field, kind="vectors", name=source.name, fingerprint=source.fingerprint())
@@ -191,7 +193,6 @@ class Job:
                 blocks, lambda block: add(sums, block), sums,
                 saved=saved, start=start, total=total, unit="vectors", what="measuring",
             )  # fmt: skip
-            source.verify()
             return {"notes": []}
 
         return self.collect(label, make, work, {"data": source.fingerprint()})

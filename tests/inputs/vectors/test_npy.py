@@ -85,7 +85,7 @@ def test_groups_of_an_npz_are_integers_or_text(tmp_path, groups):
 @pytest.mark.parametrize("groups", [np.arange(9), np.ones((10, 1), dtype=int), np.linspace(0, 1, 10)])
 def test_groups_that_do_not_fit_are_refused(tmp_path, groups):
     np.savez(tmp_path / "x.npz", a=X, g=groups)
-    with pytest.raises(UsageError, match=r"group array.*\n.*\n +expected: text or integers \(10,\)"):
+    with pytest.raises(UsageError, match=r"array of labels.*\n.*\n +expected: text or integers \(10,\)"):
         open_vectors([tmp_path / "x.npz"], group="g", column="a")
 
 

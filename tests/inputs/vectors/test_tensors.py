@@ -30,7 +30,7 @@ def test_groups_come_from_a_tensor_of_integers(path):
     blocks = open_vectors([path], column="a", group="ids").blocks(4)
     assert [key for block in blocks for key in block.keys] == ["0"] * 3 + ["1"] * 3 + ["2"] * 3 + ["3"]
     for group in ("bias", "b"):
-        with pytest.raises(UsageError, match="group array does not fit"):
+        with pytest.raises(UsageError, match="array of labels does not fit"):
             open_vectors([path], column="a", group=group)
     with pytest.raises(UsageError, match="no tensor named 'articles'"):
         open_vectors([path], column="a", group="articles")

@@ -1,7 +1,8 @@
-"""Arrays as they lie in a file, and what every reader of vectors makes of its file: a `VectorFile`.
+"""Arrays as they lie in a file.
 
-A matrix is one run of bytes, so a block of rows is one seek and one read into a fresh array: nothing is mapped or
-cached in the process, and memory is that of a block. In Fortran order each block is read column by column.
+A matrix is one run of bytes, so a block of rows is one `numpy.fromfile` into a fresh array, in the memory of a block. A
+memory map would keep its pages in the process, and would kill it if somebody shortened the file meanwhile. In Fortran
+order each block is read column by column.
 
 Types that float32 holds exactly become float32 (float16, bfloat16, integers of 8 and 16 bits), wider ones float64.
 bfloat16 is the upper half of float32: bits << 16. numpy has no such type and stores it as two opaque bytes (`V2`).
@@ -10,30 +11,13 @@ bfloat16 is the upper half of float32: bits << 16. numpy has no such type and st
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
 from anisoscope.errors import InputError, UsageError
-
-Chunk = tuple[np.ndarray, list[str] | None]  # (b, d) float32 or float64; the sequence of each row
-
-
-@dataclass(frozen=True, slots=True)
-class VectorFile:
-    """One opened file.
-
-    `read(rows)` streams its vectors in chunks, of `rows` rows where the format leaves the choice. `rows` is None when
-    only a pass can tell; `dtype` names the type that is stored.
-    """
-
-    dim: int
-    rows: int | None
-    dtype: str
-    read: Callable[[int], Iterator[Chunk]]
+from anisoscope.inputs.vectors.pieces import Labels, VectorFile, seekable
 
 
 def is_wide(dtype: str) -> bool:
@@ -75,7 +59,7 @@ def check_shape(shape: tuple[int, ...], *, where: object) -> tuple[int, int]:
         raise UsageError(
             "not a matrix of vectors", where=where, got=f"shape {shape}", expected="(n, d)", do="reshape it"
         )
-    if 0 in shape:
+    if min(shape) < 1:
         raise InputError("the file holds no vectors", where=where, got=f"shape {shape}")
     return shape[0], shape[1]
 
@@ -87,12 +71,18 @@ def check_size(path: Path, expected: int) -> None:
         raise InputError("the file is truncated", where=path, got=f"{size:,} bytes", expected=f"{expected:,} bytes")
 
 
-def keys_of(values: np.ndarray, length: int, *, where: object) -> list[str]:
-    """The sequence of each row, as text."""
+def labels_of(values: np.ndarray, length: int, *, where: object) -> list[str]:
+    """One label per row, as text, from an array of text or integers."""
     if values.shape != (length,) or values.dtype.kind not in "iubUS":
         got = f"{values.dtype} of shape {values.shape}"
-        raise UsageError("the group array does not fit", where=where, got=got, expected=f"text or integers ({length},)")
-    return [value.decode() if isinstance(value, bytes) else str(value) for value in values.tolist()]
+        expected = f"text or integers ({length},)"
+        raise UsageError("the array of labels does not fit", where=where, got=got, expected=expected)
+    try:
+        labels = [value.decode() if isinstance(value, bytes) else str(value) for value in values.tolist()]
+        "".join(labels).encode()
+    except UnicodeError as problem:
+        raise InputError("labels that are not UTF-8", where=where, got=problem) from problem
+    return labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,30 +101,26 @@ class StoredArray:
 
     def whole(self) -> np.ndarray:
         """Everything, as stored."""
-        with open(self.path, "rb", buffering=0) as stream:
-            return self._take(stream, 0, math.prod(self.shape)).reshape(self.shape)
+        return self._take(0, math.prod(self.shape)).reshape(self.shape)
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """Rows start…stop of a matrix, as stored."""
+        """Rows start…stop of a matrix, widened."""
         length, dim = self.shape
-        with open(self.path, "rb", buffering=0) as stream:
-            if not self.fortran:
-                return self._take(stream, start * dim, (stop - start) * dim).reshape(-1, dim)
-            return np.stack([self._take(stream, k * length + start, stop - start) for k in range(dim)], axis=1)
+        if self.fortran:
+            stored = np.stack([self._take(k * length + start, stop - start) for k in range(dim)], axis=1)
+        else:
+            stored = self._take(start * dim, (stop - start) * dim).reshape(-1, dim)
+        return widen(stored, self.dtype)
 
-    def _take(self, stream: IO[bytes], first: int, count: int) -> np.ndarray:
-        stream.seek(self.offset + first * self.raw.itemsize)
-        values = np.fromfile(stream, dtype=self.raw, count=count)
+    def _take(self, first: int, count: int) -> np.ndarray:
+        try:
+            values = np.fromfile(self.path, self.raw, count, offset=self.offset + first * self.raw.itemsize)
+        except OSError as problem:
+            raise InputError("cannot read on", where=self.path, got=problem.strerror or problem) from problem
         if len(values) != count:
             raise InputError("the file became shorter while it was read", where=self.path)
         return values
 
-    def vectors(self, keys: list[str] | None) -> VectorFile:
+    def vectors(self, labels: Labels) -> VectorFile:
         length, dim = check_shape(self.shape, where=self.path)
-
-        def read(rows: int) -> Iterator[Chunk]:
-            for start in range(0, length, rows):
-                stop = min(start + rows, length)
-                yield widen(self.rows(start, stop), self.dtype), None if keys is None else keys[start:stop]
-
-        return VectorFile(dim, length, self.dtype, read)
+        return seekable(self.rows, labels, dim=dim, length=length, dtype=self.dtype)

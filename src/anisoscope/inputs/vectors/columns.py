@@ -2,7 +2,8 @@
 
 What they share: memory is that of a batch, however large the file or its row groups are, and what pyarrow reports
 becomes an error that names the file. Arrow files are memory-mapped; pages that were read are given back batch by batch,
-so that they do not count against the process.
+so that they do not count against the process. A row group of Parquet and a record batch of Arrow is a chunk (see
+`pieces`); one that is not wanted is not read, except that a compressed Arrow batch must be unpacked to be counted.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ from __future__ import annotations
 import csv
 import io
 import mmap
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from anisoscope.errors import InputError, UsageError
+from anisoscope.inputs.vectors.pieces import Wanted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +28,27 @@ if TYPE_CHECKING:
 
 CSV_PIECE = 16 << 20  # bytes parsed at once; one row must fit
 READ_AHEAD = 1 << 20  # bytes; with it a Parquet column chunk is streamed instead of read whole
+
+Batch = tuple[int, int, "pa.RecordBatch | None"]  # chunk, rows, and None for a chunk that is passed over
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which arrays, columns or fields to read: the vectors, the sequence of each row, the id of each row."""
+
+    vectors: str | None = None
+    group: str | None = None
+    ids: str | None = None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Those that are asked for and hold no vectors."""
+        return tuple(name for name in (self.group, self.ids) if name is not None)
+
+
+def every(number: int) -> bool:
+    """Every chunk is wanted."""
+    return True
 
 
 def choose(candidates: Sequence[str], wanted: str | None, *, where: object, what: str) -> str:
@@ -35,8 +60,10 @@ def choose(candidates: Sequence[str], wanted: str | None, *, where: object, what
     shown = ", ".join(candidates[:20]) + (f" and {len(candidates) - 20} more" if len(candidates) > 20 else "")
     if wanted is None and len(candidates) == 1:
         return candidates[0]
-    if wanted is not None and wanted in candidates:
+    if wanted is not None and candidates.count(wanted) == 1:
         return wanted
+    if wanted is not None and wanted in candidates:
+        raise UsageError(f"more than one {what} named {wanted!r}", where=where, do="give them different names")
     if wanted is None and candidates:
         raise UsageError(f"more than one {what} in the file", where=where, got=shown, do="choose one with `column`")
     problem = f"no {what} in the file" if wanted is None else f"no {what} named {wanted!r} in the file"
@@ -50,7 +77,7 @@ def arrow_errors(where: object) -> Iterator[None]:
 
     try:
         yield
-    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, csv.Error) as problem:
+    except (pa.ArrowException, OSError, EOFError, ValueError, OverflowError, MemoryError, csv.Error) as problem:
         raise InputError("cannot read the file", where=where, got=str(problem).strip()) from problem
 
 
@@ -61,14 +88,21 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         return pq.ParquetFile(path, buffer_size=READ_AHEAD, pre_buffer=False)
 
 
-def parquet_batches(path: Path, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+def parquet_batches(path: Path, names: Sequence[str], rows: int, wanted: Wanted = every) -> Iterator[Batch]:
     """Batches of at most `rows` rows of the named columns."""
     with open_parquet(path) as file, arrow_errors(path):
-        yield from file.iter_batches(batch_size=rows, columns=list(names), use_threads=False)
+        for number in range(file.num_row_groups):
+            count = file.metadata.row_group(number).num_rows
+            if count == 0 or not wanted(number):
+                yield number, count, None
+                continue
+            groups = [number]
+            for batch in file.iter_batches(batch_size=rows, row_groups=groups, columns=list(names), use_threads=False):
+                yield number, batch.num_rows, batch
 
 
 class ArrowFile:
-    """A memory-mapped Arrow IPC file or stream; `rows` is None for a stream, which does not say."""
+    """A memory-mapped Arrow IPC file or stream; `rows` and `chunks` are None for a stream, which does not say."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -82,6 +116,7 @@ class ArrowFile:
             self.schema: pa.Schema = reader.schema
             # An older pyarrow cannot count without unpacking everything.
             self.rows: int | None = reader.count_rows() if hasattr(reader, "count_rows") else None
+            self.chunks: int | None = None if self._is_stream else reader.num_record_batches
 
     def _reader(self) -> Any:
         import pyarrow as pa
@@ -90,17 +125,28 @@ class ArrowFile:
         read = pa.ipc.open_stream if self._is_stream else pa.ipc.open_file
         return read(pa.BufferReader(pa.py_buffer(self._map)))
 
-    def batches(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    def batches(self, names: Sequence[str], rows: int, wanted: Wanted = every) -> Iterator[Batch]:
         """Batches of at most `rows` rows of the named columns."""
         with arrow_errors(self.path):
             reader = self._reader()
             whole = iter(reader) if self._is_stream else map(reader.get_batch, range(reader.num_record_batches))
-            for batch in whole:
+            for number, batch in enumerate(whole):
+                if not wanted(number):
+                    yield number, batch.num_rows, None
+                    continue
                 batch = batch.select(list(names))
+                batch.validate(full=True)  # damaged offsets would be followed out of the file
                 for start in range(0, batch.num_rows, rows):
-                    yield batch.slice(start, rows)
+                    self._check_length()
+                    part = batch.slice(start, rows)
+                    yield number, part.num_rows, part
                     self._give_back()
                 del batch  # before the next one is unpacked
+
+    def _check_length(self) -> None:
+        """Refuse to look behind the end of a file that was shortened: the system would kill the process."""
+        if os.stat(self.path).st_size < len(self._map):
+            raise InputError("the file became shorter while it was read", where=self.path)
 
     def _give_back(self) -> None:
         """Drop the mapped pages; whoever still looks at them has them read from the file again."""

@@ -1,21 +1,31 @@
 """Vectors in `.parquet`, `.arrow` and `.feather`: one column of lists, fixed-size lists or fixed-shape tensors.
 
-`column` chooses among several such columns; `group` names the column with each row's sequence. Every row must have the
-same length and no hole; the first that does not is named (rows count from 0). Memory is that of a block for Parquet
-and for uncompressed Arrow; a compressed Arrow batch is unpacked whole.
+`column` chooses among several such columns; `group` and `ids` name the columns with each row's sequence and id. Every
+row must have the same length and no hole; the first that does not is named (rows count from 0). Memory is that of a
+block for Parquet and for uncompressed Arrow; a compressed Arrow batch is unpacked whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from anisoscope.errors import InputError
-from anisoscope.inputs.vectors.arrays import Chunk, VectorFile, name_dtype, widen
-from anisoscope.inputs.vectors.columns import ArrowFile, choose, open_parquet, parquet_batches
+from anisoscope.inputs.vectors.arrays import name_dtype, widen
+from anisoscope.inputs.vectors.columns import (
+    ArrowFile,
+    Batch,
+    Columns,
+    choose,
+    every,
+    open_parquet,
+    parquet_batches,
+)
+from anisoscope.inputs.vectors.pieces import Piece, Rows, VectorFile, Wanted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,26 +33,37 @@ if TYPE_CHECKING:
 LIST_OF_NUMBERS = "column of lists of numbers"
 
 
-def open_parquet_vectors(path: Path, *, column: str | None, group: str | None) -> VectorFile:
+def open_parquet_vectors(path: Path, columns: Columns) -> VectorFile:
     """A list column of a Parquet file."""
     with open_parquet(path) as file:
-        schema, rows = file.schema_arrow, file.metadata.num_rows
-    names = _choose_columns(schema, column, group, path)
-    return _from_batches(lambda size: parquet_batches(path, names, size), schema, names, rows, path)
+        schema, rows, chunks = file.schema_arrow, file.metadata.num_rows, file.num_row_groups
+    chosen = choose_columns(schema, columns, path)
+    names = _names(chosen)
+    read = from_batches(lambda *how: parquet_batches(path, names, *how), schema, chosen, path)
+    return replace(read, rows=rows, chunks=chunks)
 
 
-def open_arrow_vectors(path: Path, *, column: str | None, group: str | None) -> VectorFile:
+def open_arrow_vectors(path: Path, columns: Columns) -> VectorFile:
     """A list column of an Arrow IPC file or stream, or of a Feather file."""
     file = ArrowFile(path)
-    names = _choose_columns(file.schema, column, group, path)
-    return _from_batches(lambda size: file.batches(names, size), file.schema, names, file.rows, path)
+    chosen = choose_columns(file.schema, columns, path)
+    names = _names(chosen)
+    read = from_batches(lambda *how: file.batches(names, *how), file.schema, chosen, path)
+    return replace(read, rows=file.rows, chunks=file.chunks)
 
 
-def _choose_columns(schema: pa.Schema, column: str | None, group: str | None, path: Path) -> list[str]:
-    """The names of the vectors' column and, if asked for, of the group's."""
-    lists = [field.name for field in schema if _numbers_inside(field.type) is not None and field.name != group]
-    names = [choose(lists, column, where=path, what=LIST_OF_NUMBERS)]
-    return names if group is None else [*names, choose(schema.names, group, where=path, what="column")]
+def choose_columns(schema: pa.Schema, columns: Columns, where: object) -> Columns:
+    """The columns that are asked for, the vectors' by name."""
+    labels = columns.labels
+    lists = [field.name for field in schema if _numbers_inside(field.type) is not None and field.name not in labels]
+    vectors = choose(lists, columns.vectors, where=where, what=LIST_OF_NUMBERS)
+    for name in (vectors, *labels):
+        choose(schema.names, name, where=where, what="column")
+    return replace(columns, vectors=vectors)
+
+
+def _names(chosen: Columns) -> list[str]:
+    return list(dict.fromkeys([chosen.vectors or "", *chosen.labels]))
 
 
 def _numbers_inside(kind: pa.DataType) -> pa.DataType | None:
@@ -56,33 +77,33 @@ def _numbers_inside(kind: pa.DataType) -> pa.DataType | None:
     return inside if pa.types.is_floating(inside) or pa.types.is_integer(inside) else None
 
 
-def _from_batches(
-    batches: Callable[[int], Iterator[pa.RecordBatch]],
-    schema: pa.Schema,
-    names: list[str],
-    rows: int | None,
-    path: Path,
+def from_batches(
+    batches: Callable[[int, Wanted], Iterator[Batch]], schema: pa.Schema, chosen: Columns, where: object
 ) -> VectorFile:
     """Vectors from a function that streams record batches of the chosen columns."""
-    first = next((batch for batch in batches(1) if batch.num_rows), None)
+    name = chosen.vectors or ""
+    first = next((batch for _, count, batch in batches(1, every) if batch is not None and count), None)
     if first is None:
-        raise InputError("the file holds no vectors", where=path, got="0 rows")
-    dim = len(_storage(first.column(names[0]))[0].as_py() or ())
+        raise InputError("the file holds no vectors", where=where, got="0 rows")
+    dim = len(_storage(first.column(name))[0].as_py() or ())
     if dim == 0:
-        raise InputError("the file holds no vectors", where=f"{path}, row 0", got="an empty or missing list")
-    inside = _numbers_inside(schema.field(names[0]).type)
-    dtype = name_dtype(np.dtype(inside.to_pandas_dtype()), where=path) if inside is not None else "float64"
+        raise InputError("the file holds no vectors", where=f"{where}, row 0", got="an empty or missing list")
+    inside = _numbers_inside(schema.field(name).type)
+    dtype = name_dtype(np.dtype(inside.to_pandas_dtype()), where=where) if inside is not None else "float64"
 
-    def read(size: int) -> Iterator[Chunk]:
+    def read(size: int, wanted: Wanted) -> Iterator[Piece]:
         start = 0
-        for batch in batches(size):
-            x = widen(_matrix(batch.column(names[0]), dim, start, path), dtype)
-            keys = _keys(batch.column(names[1]), start, path) if len(names) == 2 else None
+        for number, count, batch in batches(size, wanted):
+            rows = None
+            if batch is not None:
+                x = widen(_matrix(batch.column(name), dim, start, where), dtype)
+                keys, ids = (_labels(batch, label, start, where) for label in (chosen.group, chosen.ids))
+                rows = Rows(x, keys, ids)
             del batch  # its memory is free before the next one is unpacked
-            yield x, keys
-            start += len(x)
+            yield Piece(number, count, rows)
+            start += count
 
-    return VectorFile(dim, rows, dtype, read)
+    return VectorFile(dim, None, None, dtype, read)
 
 
 def _storage(array: pa.Array) -> pa.Array:
@@ -91,7 +112,7 @@ def _storage(array: pa.Array) -> pa.Array:
     return array.storage if isinstance(array, pa.ExtensionArray) else array
 
 
-def _matrix(array: pa.Array, dim: int, start: int, path: Path) -> np.ndarray:
+def _matrix(array: pa.Array, dim: int, start: int, where: object) -> np.ndarray:
     """(rows, dim) from a list column; `start` is the number of its first row."""
     import pyarrow.compute as pc
 
@@ -101,16 +122,19 @@ def _matrix(array: pa.Array, dim: int, start: int, path: Path) -> np.ndarray:
     if len(wrong):
         length = lengths[wrong[0]]
         got = "a missing list" if length < 0 else f"{length} numbers"
-        raise InputError("a row of another length", where=f"{path}, row {start + wrong[0]}", got=got, expected=dim)
+        raise InputError("a row of another length", where=f"{where}, row {start + wrong[0]}", got=got, expected=dim)
     values = array.flatten()
     if values.null_count:
         hole = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
-        raise InputError("a missing number", where=f"{path}, row {start + hole // dim}", got=f"null at {hole % dim}")
+        raise InputError("a missing number", where=f"{where}, row {start + hole // dim}", got=f"null at {hole % dim}")
     return np.array(values.to_numpy(zero_copy_only=False)).reshape(-1, dim)
 
 
-def _keys(array: pa.Array, start: int, path: Path) -> list[str]:
-    values = array.to_pylist()
+def _labels(batch: pa.RecordBatch, name: str | None, start: int, where: object) -> list[str] | None:
+    if name is None:
+        return None
+    values = batch.column(name).to_pylist()
     if None in values:
-        raise InputError("a row without its group", where=f"{path}, row {start + values.index(None)}", got="null")
+        place = f"{where}, row {start + values.index(None)}"
+        raise InputError(f"a row without its {name}", where=place, got="null")
     return [str(value) for value in values]

@@ -1,0 +1,112 @@
+"""Vectors that are already in memory: numpy arrays, torch tensors, Arrow tables and columns of lists."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anisoscope.errors import UsageError
+from anisoscope.inputs.files import printable
+from anisoscope.inputs.vectors.arrays import bits, check_shape, name_dtype, widen
+from anisoscope.inputs.vectors.columns import Batch, Columns, every
+from anisoscope.inputs.vectors.pieces import CHUNK, Labels, VectorFile, Wanted, seekable
+from anisoscope.inputs.vectors.tables import choose_columns, from_batches
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NAME = "array in memory"
+GROUPS = "labels of the rows"  # the column that `groups` becomes in a table
+
+
+def in_memory(data: Any) -> bool:
+    """Whether this is an array, a tensor or a table, which no path is; neither torch nor pyarrow is imported for it."""
+    kinds = [np.ndarray]
+    for library, names in {"torch": ["Tensor"], "pyarrow": ["Table", "ChunkedArray", "Array", "RecordBatch"]}.items():
+        kinds += [getattr(sys.modules[library], name) for name in names] if library in sys.modules else []
+    return isinstance(data, tuple(kinds))
+
+
+def open_memory(data: Any, columns: Columns, keys: list[str] | None) -> VectorFile:
+    """The vectors of an array, tensor or table; `keys` labels the rows."""
+    if "pyarrow" in sys.modules and type(data).__module__.startswith("pyarrow"):
+        table = _table(data)
+        if keys is not None:
+            _check_labels(keys, table.num_rows)
+            table, columns = table.append_column(GROUPS, [keys]), replace(columns, group=GROUPS)
+        return _open_table(table, columns)
+    if columns != Columns():
+        raise UsageError("an array has no columns", where=NAME, do="label its rows with `groups`")
+    array = data if isinstance(data, np.ndarray) else _numpy(data)
+    if keys is not None:
+        _check_labels(keys, len(array) if array.ndim else 0)
+    return _open_array(array, keys)
+
+
+def digest_of(vectors: VectorFile) -> bytes:
+    """sha256 of the values, their type and the labels of the rows."""
+    sha = hashlib.sha256(f"{vectors.dtype} {vectors.rows} {vectors.dim}".encode())
+    for piece in vectors.read(CHUNK, every):
+        if piece.rows is not None:
+            sha.update(np.ascontiguousarray(piece.rows.x).data)
+            sha.update(repr(piece.rows.keys).encode())
+    return sha.digest()
+
+
+def row_labels(groups: Sequence[Any]) -> list[str]:
+    """Labels from Python as text that can be hashed."""
+    return [printable(str(label)) for label in groups]
+
+
+def _check_labels(keys: list[str], length: int) -> None:
+    if len(keys) != length:
+        raise UsageError("one label per row is needed", where=NAME, got=f"{len(keys)} groups", expected=length)
+
+
+def _open_array(array: np.ndarray, keys: list[str] | None) -> VectorFile:
+    length, dim = check_shape(array.shape, where=NAME)
+    dtype = name_dtype(array.dtype, where=NAME)
+    stored = array.view(bits(array.dtype, dtype))
+
+    def take(start: int, stop: int) -> np.ndarray:
+        return np.array(widen(stored[start:stop], dtype), order="C")  # a copy: blocks may be changed
+
+    return seekable(take, Labels(keys), dim=dim, length=length, dtype=dtype)
+
+
+def _numpy(tensor: Any) -> np.ndarray:
+    """A tensor's values; bfloat16 as the two opaque bytes that `name_dtype` knows."""
+    import torch
+
+    plain = tensor.detach().cpu()
+    return plain.view(torch.uint16).numpy().view("V2") if plain.dtype is torch.bfloat16 else plain.numpy()
+
+
+def _table(data: Any) -> pa.Table:
+    import pyarrow as pa
+
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    return data if isinstance(data, pa.Table) else pa.table({"vectors": data})
+
+
+def _open_table(table: pa.Table, columns: Columns) -> VectorFile:
+    chosen = choose_columns(table.schema, columns, NAME)
+    batches = [batch for batch in table.to_batches() if batch.num_rows]
+
+    def read(rows: int, wanted: Wanted) -> Iterator[Batch]:
+        for number, batch in enumerate(batches):
+            if not wanted(number):
+                yield number, batch.num_rows, None
+                continue
+            for start in range(0, batch.num_rows, rows):
+                part = batch.slice(start, rows)
+                yield number, part.num_rows, part
+
+    opened = from_batches(read, table.schema, chosen, NAME)
+    return replace(opened, rows=table.num_rows, chunks=len(batches))
