@@ -1,4 +1,6 @@
-"""A job: one study at work. It opens what the settings name, remembers what it read, and runs passes that can be killed.
+"""A job: one study at work. It opens what the settings name, remembers what it read, and runs passes.
+
+A pass can be killed and continued.
 
 A study sees nothing of folders, resuming, processes or fingerprints: it asks its job for models, data and passes.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-
 from anisoscope.cli.measure import ModelsDir
+
 from anisoscope.cli.output import Json, print_json
 
 

@@ -46,10 +46,11 @@ def paper(
       anisoscope paper 6 17                    # the untrained block and the isotropic null: no stand-in needed
       anisoscope paper 1 13 --scale hub --models-dir /mirror --out paper-hub
     """
+    from anisoscope.studies.measure.study import Machine
+
     from anisoscope.errors import UsageError
     from anisoscope.report.page.paper import write_paper_page
     from anisoscope.runs.progress import track
-    from anisoscope.studies.measure.study import Machine
     from anisoscope.studies.paper.study import Scale, choose, describe, perform
 
     if scale not in ("demo", "hub"):

@@ -53,7 +53,7 @@ class Torchrun(Local):
     def reduce(self, part: Part) -> Part:
         """The sums of all processes, in rank 0; in the others what they had."""
         about = self._gathered(part.about)
-        for name, collection in part.sums.items():
+        for _name, collection in part.sums.items():
             keys = self.agreed(self._union(self._gathered(list(collection.parts))))
             for key in keys:
                 mine = collection.parts.get(key)

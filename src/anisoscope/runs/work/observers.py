@@ -79,7 +79,8 @@ class HiddenSums(Collection):
             yield
 
     def after(self, output: Any) -> None:
-        assert self.capture is not None and self._batch is not None
+        assert self.capture is not None
+        assert self._batch is not None
         self.capture.take_returned(output, self._batch, self.take)
 
     def take(self, site: str, vectors: Tensor, rows: RowIndex) -> None:

@@ -29,7 +29,7 @@ def virtual_shard(key: str | int) -> int:
 
 @dataclass(frozen=True)
 class Unit:
-    """Part `index` of `of`, from the place `start` of its plan on, and of that what `filters` ((index, of), …) leave."""
+    """Part `index` of `of`, from the place `start` of its plan on; of that, what the `filters` (index, of) leave."""
 
     index: int = 0
     of: int = 1
