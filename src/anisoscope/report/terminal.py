@@ -73,13 +73,17 @@ def plain(rows: Sequence[Row]) -> Story:
     sites, names = list(dict.fromkeys(row.site for row in rows)), list(dict.fromkeys(map(_name, rows)))
     cells = {(row.site, _name(row)): row for row in rows}
     if 1 < len(sites) <= 5 and len(cells) == len(rows) == len(sites) * len(names):
-        return Story([Table(("", *sites), [[name, *(number(cells[site, name].value) for site in sites)] for name in names])])
+        return Story(
+            [Table(("", *sites), [[name, *(number(cells[site, name].value) for site in sites)] for name in names])]
+        )
     columns = ("site", "metric", "value", "95 % interval", "isotropic")
     body = [
         [row.site, _name(row), number(row.value), interval(row), "" if row.null is None else number(row.null)]
         for row in rows
     ]
-    return Story([Table(columns, body[:_FEW], text=2)], more=[Table(columns, body[_FEW:], text=2)] if body[_FEW:] else ())
+    return Story(
+        [Table(columns, body[:_FEW], text=2)], more=[Table(columns, body[_FEW:], text=2)] if body[_FEW:] else ()
+    )
 
 
 def _name(row: Row) -> str:

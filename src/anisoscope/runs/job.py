@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anisoscope.errors import UsageError
-from anisoscope.runs.settings import Machine, Settings
+from anisoscope.errors import StoreError, UsageError
+from anisoscope.runs.settings import Machine
 from anisoscope.runs.study import Study
-from anisoscope.runs.work.collected import Collection, Part
+from anisoscope.runs.work.collected import Collection, Part, StoredPart
 from anisoscope.runs.work.engines import Local
 from anisoscope.runs.work.passes import follow, load_whole, run_pass, whole_state
 from anisoscope.runs.work.saved import Saved, find_saved, identity_of
@@ -57,6 +57,12 @@ class Job:
     inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _sources: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def first_share(self) -> bool:
+        """Whether this process does what is done once for all shares of the data."""
+        own = self.unit or (Unit() if self.machine.shard is None else parse_shard(self.machine.shard))
+        return self.engine.chief and own.index == 0
 
     # -- opening -----------------------------------------------------------------------------------------------------
 
@@ -95,6 +101,7 @@ class Job:
             kind="model",
             name=name,
             revision=model.revision,
+            asked=options.get("revision", getattr(self.settings, "revision", None)),
             fingerprint=model.fingerprint,
             files=None if model.files is None else model.files.record(),
         )
@@ -167,6 +174,43 @@ class Job:
             options["wanted"] = lambda key: unit.takes(virtual_shard(key))
         field = changes.pop("field", "data")
         return make_batches(model, self.source(model.modality, field=field), **{**options, **changes})
+
+    def kept(self, label: str, make: Callable[[], dict[str, Any]], modality: str | None = None) -> Part | None:
+        """A part that was finished in an earlier sitting, while its model and the data are what they were."""
+        if self.folder is None or self.engine.world > 1:
+            return None
+        folder = self.folder / "partial" / slug(label) / "total"
+        if not folder.is_dir():
+            return None
+        for saved in find_saved(folder, identity_of(settings=self.settings.as_dict())):
+            record, about = saved.about["input"], saved.about
+            source = self.source(about["model"]["modality"])
+            changed = [] if record.get("files") is None else changed_files(record, self)
+            if changed or about["data"]["fingerprint"] != source.fingerprint():
+                what = f"the model {record['name']} ({', '.join(changed[:3])})" if changed else "the data"
+                raise StoreError(
+                    f"{what} changed since this run was interrupted",
+                    where=self.folder,
+                    do="put it back as it was, or --existing replace to start anew",
+                )
+            self.inputs[f"model {label}"] = record
+            return StoredPart(saved.verified(), make, about)
+        return None
+
+    def keep(self, label: str, part: Part, make: Callable[[], dict[str, Any]]) -> Part:
+        """Put a finished part on disk and out of memory; without a folder it stays as it is."""
+        if self.folder is None or not self.engine.chief:
+            return part
+        folder = self.folder / "partial" / slug(label)
+        identity = identity_of(settings=self.settings.as_dict())
+        saved = Saved(folder / "total", Unit(), identity, finished=True)
+        saved.about = part.about = {**part.about, "input": self.inputs.get(f"model {label}", {})}
+        for sums in part.sums.values():
+            sums.seal()
+        saved.save(whole_state(part.sums))
+        for left in folder.glob("*.*"):
+            left.unlink()
+        return StoredPart(saved.folder / saved.state, make, part.about)
 
     def run(self, label: str, model: OpenModel, make: Callable[[], dict[str, Any]], **changes: Any) -> Part:
         """One pass of a model over the data; the part of this process, or of all processes in the chief.
@@ -298,7 +342,14 @@ def slug(label: str) -> str:
     return f"{readable}-{hashlib.sha256(label.encode('utf-8', 'surrogatepass')).hexdigest()[:6]}"
 
 
-def data_settings(settings: Settings) -> dict[str, Any]:
-    """The settings that say what is read, as keywords of another study's settings."""
-    names = ("data", "documents", "column", "length", "limit", "seed", "dtype")
-    return {name: getattr(settings, name) for name in names if hasattr(settings, name)}
+def changed_files(record: Mapping[str, Any], job: Job) -> list[str]:
+    """The files of a recorded model that are not what they were."""
+    if record.get("files") is None:  # a module in memory: nobody can tell
+        return []
+    from anisoscope.models.fingerprint import unchanged
+    from anisoscope.models.locate import locate
+    from anisoscope.models.processors import tokenizer_folder
+
+    models_dir, elsewhere = job.machine.models_dir, getattr(job.settings, "tokenizer", None)
+    place = locate(record["name"], revision=record.get("asked"), models_dir=models_dir)
+    return unchanged(record["files"], place, tokenizer=tokenizer_folder(elsewhere, models_dir=models_dir))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from anisoscope.errors import StoreError, UsageError
-from anisoscope.runs.job import IN_MEMORY, Job
+from anisoscope.runs.job import IN_MEMORY, Job, changed_files
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.settings import Machine, Settings
 from anisoscope.runs.stopping import stoppable
@@ -197,7 +197,7 @@ def _change(job: Job, key: str, record: Mapping[str, Any]) -> str | None:
     if str(record.get("name", "")).startswith(IN_MEMORY) or record.get("in_memory"):
         return None
     if record["kind"] == "model":
-        files = _changed_files(record, job)
+        files = changed_files(record, job)
         return f"the model {record['name']} ({', '.join(files[:3])})" if files else None
     if record["kind"] == "run":
         now = hashlib.sha256((Path(record["name"]) / "manifest.json").read_bytes()).hexdigest()
@@ -209,18 +209,6 @@ def _change(job: Job, key: str, record: Mapping[str, Any]) -> str | None:
     else:
         now = job.source(record["modality"], field=field).fingerprint()
     return None if now == record["fingerprint"] else f"the data {record['name']}"
-
-
-def _changed_files(record: Mapping[str, Any], job: Job) -> list[str]:
-    if record.get("files") is None:  # a module in memory: nobody can tell
-        return []
-    from anisoscope.models.fingerprint import unchanged
-    from anisoscope.models.locate import locate
-    from anisoscope.models.processors import tokenizer_folder
-
-    models_dir, elsewhere = job.machine.models_dir, getattr(job.settings, "tokenizer", None)
-    place = locate(record["name"], revision=record.get("asked_revision"), models_dir=models_dir)
-    return unchanged(record["files"], place, tokenizer=tokenizer_folder(elsewhere, models_dir=models_dir))
 
 
 def default_folder(study: Study, settings: Settings, machine: Machine | None = None) -> Path:

@@ -9,8 +9,9 @@ Sums that were collected in several processes, shards or sittings add up to thos
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -81,6 +82,14 @@ class Part:
     sums: dict[str, Collection]
     about: dict[str, Any] = field(default_factory=dict)
 
+    def keys(self, observer: str) -> list[str]:
+        """What an observer has sums of."""
+        return list(self.sums[observer].parts) if observer in self.sums else []
+
+    def get(self, observer: str, key: str) -> Any:
+        """The accumulator of one key."""
+        return self.sums[observer].parts[key]
+
     def merge(self, other: Part) -> None:
         for name, collection in other.sums.items():
             if name in self.sums:
@@ -91,6 +100,45 @@ class Part:
 
     def state(self) -> dict[str, Tensor]:
         return {f"{name}{SEPARATOR}{key}": t for name, sums in self.sums.items() for key, t in sums.state().items()}
+
+
+class StoredPart(Part):
+    """A part whose sums stay on disk: one accumulator at a time is read, so that long series fit into memory."""
+
+    def __init__(self, path: Path, kinds: Callable[[], Mapping[str, Collection]], about: dict[str, Any]) -> None:
+        self.path, self._kinds, self.about = path, kinds, about
+        with self._opened() as file:
+            self._names = [name.split(SEPARATOR, 1) for name in file.keys()]
+
+    def _opened(self) -> Any:
+        from safetensors import safe_open
+
+        return safe_open(self.path, "pt")
+
+    def keys(self, observer: str) -> list[str]:
+        return list(dict.fromkeys(rest.rpartition(SEPARATOR)[0] for name, rest in self._names if name == observer))
+
+    def get(self, observer: str, key: str) -> Any:
+        before = f"{key}{SEPARATOR}"
+        with self._opened() as file:
+            state = {
+                rest.removeprefix(before): file.get_tensor(f"{observer}{SEPARATOR}{rest}")
+                for name, rest in self._names
+                if name == observer and rest.rpartition(SEPARATOR)[0] == key
+            }
+        return self._kinds()[observer].read(key, state)
+
+    @property
+    def sums(self) -> dict[str, Collection]:  # pyright: ignore[reportIncompatibleVariableOverride]  # read on demand
+        found = dict(self._kinds())
+        for observer, collection in found.items():
+            for key in self.keys(observer):
+                collection.parts[key] = self.get(observer, key)
+        return found
+
+    def loaded(self) -> Part:
+        """The same part in memory."""
+        return Part(self.sums, self.about)
 
 
 Collected = dict[str, Part]
