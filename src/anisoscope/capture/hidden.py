@@ -14,7 +14,6 @@ Convolutional maps become one vector per position (`maps="positions"`) or one fl
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from anisoscope.capture.hooks import hooked
+from anisoscope.capture.inputs import model_inputs
 from anisoscope.capture.masks import Counted, RowIndex, Specials, WhisperWindow, count_positions
 from anisoscope.capture.sites import Site, body_of, choose_sites, map_sites
 from anisoscope.capture.unknown import check_sites, library_states
@@ -65,7 +65,7 @@ class HiddenCapture:
         self.sites = choose_sites(found.sites, self._patterns)
         self._unchecked = None if found.known else found.sites
         self._from_library = False
-        self._options = {"use_cache": False} if "use_cache" in inspect.signature(module.forward).parameters else {}
+        self._width = getattr(getattr(self.body, "config", None), "hidden_size", None)
 
     @property
     def protocol(self) -> dict[str, str]:
@@ -86,7 +86,7 @@ class HiddenCapture:
         """Run the model once on a batch, feeding the sink."""
         if self._unchecked is not None:
             self._check(batch)
-        inputs = self._inputs(batch)
+        inputs = model_inputs(self.module, batch.inputs)
         with torch.inference_mode():
             if self._from_library:
                 self._take_library_states(inputs, batch, sink)
@@ -104,21 +104,21 @@ class HiddenCapture:
             if missed:
                 raise ModelError("the forward pass did not reach a site", where=type(self.module).__name__, got=missed)
 
-    def _inputs(self, batch: Batch) -> dict[str, Any]:
-        """The batch's inputs where the model is, pixels and sounds in its precision."""
-        weight = next(weight for weight in self.module.parameters() if weight.is_floating_point())
-        inputs: dict[str, Any] = {
-            name: tensor.to(weight.device, weight.dtype if tensor.is_floating_point() else tensor.dtype)
-            for name, tensor in batch.inputs.items()
-        }
-        return inputs | self._options
-
     def _receiver(self, batch: Batch, sink: Sink) -> Callable[[Site, Tensor], None]:
         known: dict[tuple[Any, ...], Counted] = {}  # most sites of a model have the same positions
 
         def receive(site: Site, state: Tensor) -> None:
+            state = _joined_streams(state, batch)
+            if len(state) != len(batch):
+                got = f"shape {tuple(state.shape)} from {len(batch)} inputs"
+                raise ModelError(
+                    "the state does not keep the inputs of a batch apart",
+                    where=site.name,
+                    got=got,
+                    do="run them one by one: --batch-tokens 1",
+                )
             flatten = self.maps == "flatten" and (site.positions == "map" or state.dim() == 4)
-            state = _as_rows(state, site)
+            state = _as_rows(state, site, self._width)
             if flatten:
                 sink(site.name, *self._flattened(state, site))
                 return
@@ -145,7 +145,7 @@ class HiddenCapture:
         """Compare the guess at an unknown architecture with the library's own states, once."""
         assert self._unchecked is not None
         with torch.inference_mode():
-            checked = check_sites(self.module, self._unchecked, self._inputs(batch))
+            checked = check_sites(self.module, self._unchecked, model_inputs(self.module, batch.inputs))
         self.sites = choose_sites(checked.sites, self._patterns)
         self.notes, self._from_library, self._unchecked = (checked.note,), checked.from_library, None
 
@@ -156,8 +156,21 @@ class HiddenCapture:
             receive(site, states.pop(site.name))
 
 
-def _as_rows(state: Tensor, site: Site) -> Tensor:
-    """A map (B, C, H, W) as (B, H·W, C); a sequence (B, T, d) as it is."""
+def _joined_streams(state: Tensor, batch: Batch) -> Tensor:
+    """Several residual streams of a text as one vector per token; other states as they are.
+
+    DeepSeek-V4 has them as (B, T, S, d), Gemma-3n as (S, B, T, d).
+    """
+    ids = batch.inputs.get("input_ids")
+    if ids is None or state.dim() != 4:
+        return state
+    return (state.movedim(0, 2) if state.shape[1:3] == ids.shape[:2] else state).flatten(2)
+
+
+def _as_rows(state: Tensor, site: Site, width: int | None) -> Tensor:
+    """A map (B, C, H, W), or (B, H, W, C) where C is the width of the model, as (B, H·W, C); (B, T, d) as it is."""
+    if state.dim() == 4 and state.shape[3] == width != state.shape[1]:  # SAM keeps channels last
+        return state.flatten(1, 2)
     if state.dim() == 4:
         return state.flatten(2).transpose(1, 2)
     if state.dim() != 3:
