@@ -97,8 +97,8 @@ def run_pass(
         saved.batch_tokens = batches.batch_tokens
     start = unit.start if saved is None else max(saved.done, unit.start)
     wanted = (lambda key: unit.wants(virtual_shard(key))) if unit.filters else None
-    work = batches.iterate(start, wanted)
-    follow(work, forward, observers, saved=saved, start=start, total=batches.total, unit="windows", what=what)
+    work = ((batch.resume_at, batch) for _, batch in batches.iterate(start, wanted))
+    follow(work, forward, observers, saved=saved, start=start, total=batches.expected, unit="windows", what=what)
 
 
 def follow(
