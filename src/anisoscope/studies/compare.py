@@ -1,41 +1,39 @@
 """Did the geometry survive? Differences between two runs, site by site, with intervals.
 
 Two runs over the same data have the same sequences in the same jackknife groups, so the difference of a metric is
-jackknifed as one number: whatever a hard text does to both models cancels (paired). For metrics that are no function of
-group sums (the spectrum) the intervals of the two runs are combined as if independent, which is wider, and said so.
+jackknifed as one number: whatever a hard text does to both models cancels (paired). For metrics of the spectrum the
+leave-one-group-out eigenvalues are taken to first order from the reservoirs (`inference.spectra`), which hold the same
+positions of the same sequences in both runs; where they do not, there is no interval, and the note says so.
 A difference whose interval excludes 0 is more than the choice of texts explains.
+
+Every metric has three rows: `X` is second minus first, `X_before` and `X_after` are the values of the two runs.
+Cost: two d×d eigendecompositions for each site and run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anisoscope.accumulate.moments import Moments
+from anisoscope.accumulate.reservoir import Sample
 from anisoscope.accumulate.sums import Sums
 from anisoscope.errors import UsageError
-from anisoscope.geometry import cosine, drift
-from anisoscope.inference.jackknife import jackknife, without_each
+from anisoscope.inference.directions import direction_estimate
+from anisoscope.inference.estimates import Estimate
+from anisoscope.inference.jackknife import without_each
+from anisoscope.inference.metrics import Metric, of_cloud
+from anisoscope.inference.spectra import SPECTRA, Spectrum, cloud_spectrum, shrunk_jackknife, spectral_estimate
 from anisoscope.runs.engine import split_states
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
-PAIRED: dict[str, Callable[..., Any]] = {
-    "mean_cosine": lambda s, cut: cosine.mean_cosine(cut(s.group_unit), cut(s.group_n)),
-    "mean_cosine_inter": lambda s, cut: cosine.mean_cosine_inter(
-        cut(s.group_unit), cut(s.group_n), cut(s.group_energy), cut(s.group_pairs)
-    ),
-    "mean_cosine_intra": lambda s, cut: cosine.mean_cosine_intra(
-        cut(s.group_energy), cut(s.group_n), cut(s.group_pairs)
-    ),
-    "mean_norm": lambda s, cut: drift.mean_norm(cut(s.group_norm), cut(s.group_n)),
-    "drift_norm": lambda s, cut: drift.drift_norm(cut(s.group_x), cut(s.group_n)),
-    "drift_ratio": lambda s, cut: drift.drift_ratio(cut(s.group_x), cut(s.group_norm2), cut(s.group_n)),
-}
-UNPAIRED = ("isoscore", "participation_ratio_unbiased", "effective_rank", "pc1_share", "stable_rank")
+Array = NDArray[np.float64]
 
 
 def compare_runs(first: Run, second: Run) -> Measurement:
@@ -49,26 +47,21 @@ def compare_runs(first: Run, second: Run) -> Measurement:
             expected="two runs of `measure` or `vectors` with the same sites",
         )
     same = _same_data(first, second)
-    rows = []
-    for site in shared:
-        rows += _paired(site, ours[site].sums(), theirs[site].sums(), same=same)
-        rows += _unpaired(site, first, second)
-    moved = [
-        row for row in rows if row.metric == "mean_cosine" and row.low is not None and row.low * (row.high or 0) > 0
-    ]
-    largest = max((row for row in rows if row.metric == "mean_cosine"), key=lambda row: abs(row.value or 0.0))
-    words = (
-        f"average cosine changed at {len(moved)} of {len(shared)} sites, most at {largest.site} ({largest.value:+.4f})"
-        if moved
-        else f"no average cosine changed by more than its interval (largest {largest.value:+.4f} at {largest.site})"
-    )
+    spectral = _with_spectrum(first) & _with_spectrum(second)
+    rows: list[Row] = []
+    for key in shared:
+        model, _, site = key.rpartition("|")
+        like = Row(model=model, site=site)
+        rows += differences(ours[key], theirs[key], like=like, paired=same, spectra=site in spectral)
     notes = () if same else ("the runs were made on different data: intervals are not paired",)
     settings = {"first": str(first.folder), "second": str(second.folder)}
-    return Measurement(tuple(rows), words, notes, None, "compare", settings, {"difference": "second minus first"})
+    return Measurement(
+        tuple(rows), _words(rows), notes, None, "compare", settings, {"difference": "second minus first"}
+    )
 
 
 def moments_of(run: Run) -> dict[str, Moments]:
-    """The moments that a run kept, by site."""
+    """The moments that a run kept, by site (`model|site` in a run of several models)."""
     states = split_states(run.state())
     if not states:
         raise UsageError("this run kept no sums to compare", where=run.folder, expected="a run of measure or vectors")
@@ -76,7 +69,7 @@ def moments_of(run: Run) -> dict[str, Moments]:
 
 
 def _in_order(sites: Iterable[str], run: Run) -> list[str]:
-    """The sites (`model|site` in a run of several) in order of computation, which tensors on disk do not keep."""
+    """The sites in order of computation, which tensors on disk do not keep, model by model."""
     computed = {site: k for k, site in enumerate(dict.fromkeys(row.site for row in run.rows()))}
     return sorted(sites, key=lambda site: (site.rpartition("|")[0], computed.get(site.rpartition("|")[2], 0)))
 
@@ -87,40 +80,97 @@ def _same_data(first: Run, second: Run) -> bool:
         parts = [data] if "fingerprint" in data else list(data.values())
         return [part.get("fingerprint") for part in parts if isinstance(part, Mapping)]
 
-    return prints(first) == prints(second) and None not in prints(first)
+    known = prints(first) == prints(second) and prints(first) and None not in prints(first)
+    return bool(known) or first.folder.resolve() == second.folder.resolve()
 
 
-def _paired(site: str, a: Sums, b: Sums, *, same: bool) -> list[Row]:
-    rows = []
-    for name, metric in PAIRED.items():
-        before, after = metric(a, lambda groups: groups.sum(0)), metric(b, lambda groups: groups.sum(0))
-        if before is None or after is None:
-            continue
-        low = high = None
-        if same and len(a.group_n) == len(b.group_n):
-            left = np.asarray(metric(b, without_each), float) - np.asarray(metric(a, without_each), float)
-            if np.isfinite(left[a.group_n > 0]).all():
-                low, high = jackknife(left, after - before, a.group_n)
-        note = f"{before:.6g} → {after:.6g}" + (", paired by sequence group" if low is not None else "")
-        rows.append(
-            Row(site=site, metric=name, value=after - before, low=low, high=high, null=0.0, n=min(a.n, b.n), note=note)
-        )
+def _with_spectrum(run: Run) -> set[str]:
+    """The sites at which the run measured the spectrum."""
+    return {row.site for row in run.rows(metric="isoscore") if row.value is not None}
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A metric of one run: the estimate, its values without each jackknife group, and the sizes of the groups."""
+
+    estimate: Estimate
+    left_out: Array
+    sizes: Array
+    shrink: float = 1.0
+
+
+def differences(a: Moments, b: Moments, *, like: Row, paired: bool, spectra: bool = True) -> list[Row]:
+    """All metrics of one site, b minus a; `like` gives the other columns."""
+    before, after = a.sums(), b.sums()
+    note = "paired by sequence group" if paired else ""
+    rows: list[Row] = []
+    for metric in of_cloud("direction"):
+        rows += _rows(like, _of_sums(metric, before), _of_sums(metric, after), paired=paired, note=note)
+    return rows + _spectral(a, b, like, paired=paired) if spectra else rows
+
+
+def _spectral(a: Moments, b: Moments, like: Row, *, paired: bool) -> list[Row]:
+    first, second = a.reservoir.sample(), b.reservoir.sample()
+    if min(len(first), len(second)) < 2:
+        return []
+    matched = paired and _same_vectors(first, second)
+    note = "paired by sequence group, to first order" if matched else ""
+    if paired and not matched:
+        note = "no interval: the runs sampled different vectors"
+    rows: list[Row] = []
+    for reads in SPECTRA:
+        before, after = (cloud_spectrum(m.sums(), m.reservoir.sample(), centred=reads == SPECTRA[0]) for m in (a, b))
+        for metric in of_cloud("spectrum"):
+            if metric.reads == (reads,):
+                values = _of_spectrum(metric, before, a.d), _of_spectrum(metric, after, b.d)
+                rows += _rows(like, *values, paired=matched, note=note)
     return rows
 
 
-def _unpaired(site: str, first: Run, second: Run) -> list[Row]:
-    rows = []
-    for name in UNPAIRED:
-        before = first.rows(site=site, metric=name, positions="all")
-        after = second.rows(site=site, metric=name, positions="all")
-        if not before or not after or before[0].value is None or after[0].value is None:
-            continue
-        a, b = before[0], after[0]
-        change = after[0].value - before[0].value
-        low = high = None
-        if a.low is not None and a.high is not None and b.low is not None and b.high is not None:
-            reach = float(np.hypot(a.high - a.low, b.high - b.low)) / 2
-            low, high = change - reach, change + reach
-        note = f"{a.value:.6g} → {b.value:.6g}, not paired"
-        rows.append(Row(site=site, metric=name, value=change, low=low, high=high, null=0.0, n=a.n, note=note))
-    return rows
+def _same_vectors(first: Sample, second: Sample) -> bool:
+    """Whether two reservoirs hold the same positions of the same sequences."""
+    return np.array_equal(first.keys, second.keys) and np.array_equal(first.positions, second.positions)
+
+
+def _of_sums(metric: Metric, sums: Sums) -> _Value:
+    assert metric.of is not None
+    left = np.asarray(metric.of(*(without_each(groups) for groups in metric.groups(sums))), float)
+    return _Value(direction_estimate(metric, sums), left, sums.group_n)
+
+
+def _of_spectrum(metric: Metric, found: Spectrum, d: int) -> _Value:
+    return _Value(spectral_estimate(metric, found, d), found.without_each(metric), found.sizes, found.shrink)
+
+
+def _rows(like: Row, a: _Value, b: _Value, *, paired: bool, note: str) -> list[Row]:
+    """The difference of a metric, then its two values; nothing where one of them is missing."""
+    before, after = a.estimate, b.estimate
+    if before.value is None or after.value is None:
+        return []
+    change, low, high = after.value - before.value, None, None
+    if paired and len(a.sizes) == len(b.sizes):
+        low, high = shrunk_jackknife(b.left_out - a.left_out, change, a.sizes, max(a.shrink, b.shrink))
+    said = f"{before.value:.6g} → {after.value:.6g}" + (f", {note}" if note and (low is not None or not paired) else "")
+    n = min(before.n or 0, after.n or 0)
+    moved = replace(like, metric=before.metric, value=change, low=low, high=high, null=0.0, n=n, note=said)
+    return [moved, _side(like, before, "before"), _side(like, after, "after")]
+
+
+def _side(like: Row, e: Estimate, side: str) -> Row:
+    return replace(
+        like, metric=f"{e.metric}_{side}", value=e.value, low=e.low, high=e.high, null=e.null, n=e.n, note=e.note
+    )
+
+
+def _words(rows: Iterable[Row]) -> str:
+    """Where the average cosine changed, and where most."""
+    cosines = [row for row in rows if row.metric == "mean_cosine" and row.value is not None]
+    if not cosines:
+        return "no site has an average cosine in both runs"
+    moved = [row for row in cosines if row.low is not None and row.high is not None and row.low * row.high > 0]
+    largest = max(cosines, key=lambda row: abs(row.value or 0.0))
+    where = f"{largest.model} {largest.site}" if largest.model else largest.site
+    if moved:
+        sites = f"{len(moved)} of {len(cosines)} sites"
+        return f"average cosine changed at {sites}, most at {where} ({largest.value:+.4f})"
+    return f"no average cosine changed by more than its interval (largest {largest.value:+.4f} at {where})"

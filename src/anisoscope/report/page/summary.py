@@ -23,7 +23,10 @@ KINDS = {
     "few-dimensional": ("few dimensions", "the variance lies in few directions"),
     "weakly anisotropic": ("weak", "neither isotropic nor past a threshold"),
     "isotropic": ("isotropic", "directions and variance are spread evenly"),
-    "not drifted": ("no drift", "the average cosine is small; the spectrum was not measured"),
+    "no drift seen; spectrum not measured": ("no drift", "the average cosine is small; the spectrum was not measured"),
+    "looks drifted": ("drift unsure", "the average cosine is large, but its interval is missing or holds 0"),
+    "looks isotropic": ("isotropic unsure", "nothing stands out, but the interval of the cosine is missing or wide"),
+    "cannot say": ("undecided", "the spectrum was not measured, and the cosine alone does not decide"),
     "too few samples to say": ("undecided", "too few samples to say"),
 }
 SPARK_WIDTH, SPARK_HEIGHT = 240, 44
