@@ -89,6 +89,11 @@ def _by_model(name: str, rows: Sequence[Row]) -> list[Fact]:
 
 
 _FACTS: dict[str, Callable[[Run], list[Fact]]] = {
-    "calibrate": _calibrate, "null": _null, "block": _block, "compare": _compare, "intervene": _intervene,
-    "variants": _variants, "attention": _attention,
+    "calibrate": _calibrate,
+    "null": _null,
+    "block": _block,
+    "compare": _compare,
+    "intervene": _intervene,
+    "variants": _variants,
+    "attention": _attention,
 }

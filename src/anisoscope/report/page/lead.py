@@ -105,9 +105,8 @@ def _vectors(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subj
             top = highest(found)
             name = label if top.site == "vectors" else top.site
             n = "" if top.n is None else f" of the {top.n:,} vectors"
-            return (
-                f"Two{n} in {name} have a cosine of {brief(top.value)}{_interval(top)} on average; isotropic ones: 0."
-            )
+            value = f"{brief(top.value)}{_interval(top)}"
+            return f"Two{n} in {name} have a cosine of {value} on average; isotropic ones would have 0."
     return ""
 
 

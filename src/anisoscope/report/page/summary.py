@@ -28,10 +28,26 @@ KINDS = {
     "not drifted": ("no drift", "the average cosine is small; the spectrum was not measured"),
     "too few samples to say": ("undecided", "too few samples to say"),
 }
-IMPORTANCE = ("sweep", "measure", "attention", "final-norm", "vectors", "calibrate", "compare", "intervene", "variants",
-              "vocabulary", "block", "null")
-TITLES = {"calibrate": "Similarity thresholds", "null": "Isotropic reference", "compare": "Comparison",
-          "vectors": "Vectors"}
+IMPORTANCE = (
+    "sweep",
+    "measure",
+    "attention",
+    "final-norm",
+    "vectors",
+    "calibrate",
+    "compare",
+    "intervene",
+    "variants",
+    "vocabulary",
+    "block",
+    "null",
+)
+TITLES = {
+    "calibrate": "Similarity thresholds",
+    "null": "Isotropic reference",
+    "compare": "Comparison",
+    "vectors": "Vectors",
+}
 
 
 @dataclass(frozen=True)
@@ -86,7 +102,8 @@ def _judged(number: int, subject: Subject, run: Run, label: str, *, alone: bool)
         return None
     first = min((row.seed for row in rows if row.seed is not None), default=None)
     cosines = tuple(
-        row for row in rows
+        row
+        for row in rows
         if row.metric == "mean_cosine" and row.value is not None and row.site in verdicts and row.seed == first
     )
     words = Counter(word.strip() for verdict in verdicts.values() for word in verdict.split(","))
@@ -96,8 +113,16 @@ def _judged(number: int, subject: Subject, run: Run, label: str, *, alone: bool)
     notes = tuple(run.manifest.get("notes") or ())
     mine = notes if alone else tuple(note for note in notes if note.startswith(f"{subject.model}: "))
     return Card(
-        number, title, _origin(run, label, name), _said(kinds, len(verdicts), verdicts.values()), kinds,
-        len(verdicts), cosines, course or cosines, _extremes(cosines), mine,
+        number,
+        title,
+        _origin(run, label, name),
+        _said(kinds, len(verdicts), verdicts.values()),
+        kinds,
+        len(verdicts),
+        cosines,
+        course or cosines,
+        _extremes(cosines),
+        mine,
     )
 
 

@@ -72,8 +72,12 @@ def page_html(runs: Sequence[Run], *, title: str | None = None) -> str:
 
 def script_text() -> str:
     """The scripts of the page as one: every section registers itself, then the page starts."""
-    modules = {f"{folder.name}/{file.name}": file for folder in (_ASSETS / "core", _ASSETS / "sections")
-               for file in folder.iterdir() if file.name.endswith(".js")}
+    modules = {
+        f"{folder.name}/{file.name}": file
+        for folder in (_ASSETS / "core", _ASSETS / "sections")
+        for file in folder.iterdir()
+        if file.name.endswith(".js")
+    }
     sections = sorted(name for name in modules if name.startswith("sections/"))
     texts = {name: file.read_text(encoding="utf-8") for name, file in modules.items()}
     return bundle(texts, [*sections, "core/page.js"])
