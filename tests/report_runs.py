@@ -235,7 +235,7 @@ def vectors_run(folder: Path, cosine: float = 0.4) -> Run:
     )
 
 
-def intervene_run(folder: Path, model: str = "org/alpha") -> Run:
+def intervene_run(folder: Path, model: str = "org/gamma") -> Run:
     """As `anisoscope intervene` leaves it: each intervention and its control."""
     rows = [Row(model=model, site="untouched", metric="loss", value=1.7, n=99)]
     for site, change in (("untouched", 0.0), ("mean_query", 0.5), ("mean_key", 0.0), ("drift@2", 0.3)):

@@ -54,7 +54,7 @@ def opened(browser):
         context = browser.new_context(viewport={"width": width, "height": 900}, reduced_motion="reduce", **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(90_000)
+        page.set_default_timeout(30_000)
         page.on("console", lambda message: wrong.append(message.text))
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("dialog", lambda dialog: (wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
@@ -124,20 +124,20 @@ def test_charts_are_drawn_when_they_come_into_view(opened, file):
 
 def test_the_curve_is_the_table_and_a_metric_can_be_chosen(opened, file):
     page = opened(file)
-    line = next(trace for trace in drawn(figure(page, "Average cosine")) if trace["name"] == "org/beta")
+    line = next(trace for trace in drawn(page.locator("#layers figure")) if trace["name"] == "org/beta")
     assert line["x"] == list(range(8))
     assert line["y"] == pytest.approx([0.05 + 0.03 * k for k in range(8)])
     page.locator("#layers").get_by_label("Metric").select_option("drift_norm")
-    line = next(trace for trace in drawn(figure(page, "Drift norm")) if trace["name"] == "org/beta")
+    line = next(trace for trace in drawn(page.locator("#layers figure")) if trace["name"] == "org/beta")
     assert line["y"][1] == pytest.approx(3 + 10 * 0.08)
     page.get_by_label("first only").check(force=True)
-    line = next(trace for trace in drawn(figure(page, "Drift norm")) if trace["name"] == "org/beta")
+    line = next(trace for trace in drawn(page.locator("#layers figure")) if trace["name"] == "org/beta")
     assert line["y"][1] == pytest.approx(3 + 10 * 0.28)
 
 
 def test_a_model_is_toggled_everywhere_and_keeps_its_colour(opened, file):
     page = opened(file)
-    layers, drift = figure(page, "Average cosine"), figure(page, "Average cosine against drift ratio")
+    layers, drift = page.locator("#layers figure"), figure(page, "Average cosine against drift ratio")
     drawn(layers)
     assert "org/beta" in [trace["name"] for trace in drawn(drift)]
     colour = "plot => plot.data.find(trace => trace.name === 'org/alpha').marker.color"
@@ -220,7 +220,7 @@ def test_the_table_filters_sorts_and_pages(opened, file):
 
 def test_charts_are_saved_as_svg_png_and_csv(opened, file):
     page = opened(file, color_scheme="dark")
-    chart = figure(page, "Average cosine")
+    chart = page.locator("#layers figure")
     drawn(chart)
     name, content = saved(page, chart.get_by_role("button", name="SVG"))
     assert name == "average-cosine.svg"
@@ -241,7 +241,7 @@ def test_the_first_screen_holds_the_sentence_and_the_chart_of_the_training(opene
     chart = page.locator("#lead figure")
     lines = drawn(chart)
     assert [line["name"] for line in lines if line["name"]] == ["block.0", "block.1", "block.2"]
-    assert "0.45 at step 5,000" in chart.locator(".annotation-text").all_inner_texts()
+    assert "0.45 at step 5,000" in chart.locator(".annotation-text").all_text_contents()
 
 
 LEADS = {
@@ -261,7 +261,7 @@ LEADS = {
 def test_every_study_opens_with_the_chart_that_matters(opened, tmp_path, kind):
     run = getattr(report_runs, f"{kind}_run")(tmp_path / kind)
     page = opened(write_page([run], tmp_path / "page.html"), width=390)
-    assert page.locator("#lead h3").inner_text() == LEADS[kind]
+    assert page.locator("#lead h2").inner_text() == LEADS[kind]
     assert drawn(page.locator("#lead figure"))
     assert page.locator(".card").count() == (2 if kind == "layers" else 1)
 
@@ -292,7 +292,7 @@ def test_variants_are_means_with_their_seeds(opened, file):
 
 def test_files_of_vectors_are_bars_and_no_layers(opened, file):
     page = opened(file)
-    bar = drawn(figure(page, "Average cosine").and_(page.locator("#vectors figure")))[0]
+    bar = drawn(page.locator("#vectors figure").first)[0]
     assert (bar["x"], bar["y"]) == ([0.4], ["vectors"])
     names = [line["name"] for line in drawn(page.locator("#layers figure"))]
     assert "vectors" not in names
@@ -304,16 +304,16 @@ def test_any_two_of_the_page_are_compared(opened, file):
     cells = section.locator(".panel tbody tr").nth(4).locator("td").all_inner_texts()
     assert cells == ["block.4", "average cosine", "0.1", "0.2", "0.04", "0.025 … 0.055", "yes"]
     section.get_by_label("Comparison").select_option("free")
-    section.get_by_label("Before").select_option(label="org/alpha")
-    section.get_by_label("After").select_option(label="org/beta")
+    section.get_by_label("Before", exact=True).select_option(label="org/alpha")
+    section.get_by_label("After", exact=True).select_option(label="org/beta")
     cells = section.locator(".panel tbody tr").last.locator("td").all_inner_texts()
     before, after, difference = (float(cell) for cell in cells[2:5])
     assert (cells[0], before, after, difference) == ("final_norm", 0.155, 0.26, 0.105)
     reach = 0.02 * 2**0.5  # two independent intervals of ±0.02
     assert [float(end) for end in cells[5].split(" … ")] == pytest.approx([0.105 - reach, 0.105 + reach], abs=1e-4)
     assert cells[6] == "yes"
-    section.get_by_label("Before").select_option(label="org/series, step 0")
-    section.get_by_label("After").select_option(label="org/series, step 5,000")
+    section.get_by_label("Before", exact=True).select_option(label="org/series, step 0")
+    section.get_by_label("After", exact=True).select_option(label="org/series, step 5,000")
     assert section.locator(".panel h3").inner_text() == "3 of 3 changed by more than their interval"
 
 
@@ -456,7 +456,7 @@ CONTRAST = """() => {
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_the_contrast_of_wcag_aa(opened, file, scheme):
     page = opened(file, color_scheme=scheme)
-    drawn(figure(page, "Average cosine"))
+    drawn(page.locator("#layers figure"))
     assert page.evaluate(CONTRAST) == []
 
 
@@ -489,7 +489,7 @@ def test_controls_have_names_and_take_the_keyboard(opened, file):
 def test_hostile_names_are_shown_as_they_are(opened, tmp_path):
     run = report_runs.layers_run(tmp_path / "run", (HOSTILE, "</script>"), layers=2)
     page = opened(write_page([run], tmp_path / "page.html"))
-    chart = figure(page, "Average cosine")
+    chart = page.locator("#layers figure")
     drawn(chart)
     assert chart.get_by_role("button", name=HOSTILE, exact=True).is_visible()
     assert page.get_by_role("heading", name=HOSTILE).first.is_visible()
@@ -501,7 +501,7 @@ def test_hostile_names_are_shown_as_they_are(opened, tmp_path):
 
 def test_hovering_tells_value_interval_n_and_site(opened, file):
     page = opened(file)
-    chart = figure(page, "Average cosine")
+    chart = page.locator("#layers figure")
     place = [trace["name"] for trace in drawn(chart)].index("org/beta")
     chart.locator(".plot").evaluate(
         f"plot => window.Plotly.Fx.hover(plot, [{{ curveNumber: {place}, pointNumber: 2 }}])"

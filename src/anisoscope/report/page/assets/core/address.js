@@ -16,7 +16,7 @@ function revive(text, first) {
 
 // A view has the properties that it is given, so the type checker is told to expect any.
 export const View = /** @type {any} */ (class {
-  // view.metric, view.step, …; onchange() after every change, by the reader or by the back button.
+  // view.metric, view.step, …; allowed.step(view) lists what an address may say; onchange() after every change, by the reader or by the back button.
   constructor(name, first, { allowed = {} } = {}) {
     this.name = name;
     this.first = first;
@@ -29,7 +29,7 @@ export const View = /** @type {any} */ (class {
   read(chosen) {
     for (const [key, first] of Object.entries(this.first)) {
       const value = revive(chosen.get(`${this.name}.${key}`), first);
-      const known = this.allowed[key]?.();
+      const known = this.allowed[key]?.(this);
       this[key] = known && !known.includes(value) ? first : value;
     }
   }

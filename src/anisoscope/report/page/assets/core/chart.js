@@ -56,7 +56,7 @@ export const legendAbove = { showlegend: true, legend: { orientation: "h", y: 1.
 export class Chart {
   // title() and caption() are texts; build(theme) gives { data, layout, table, words, subjects }, or null where there
   // is nothing to draw; click(point) follows a click.
-  constructor(host, { title, caption = () => "", height = 380, build, click = null }) {
+  constructor(host, { title, caption = () => "", height = 380, build, click = null, level = "h3" }) {
     this.title = title;
     this.captionText = caption;
     this.height = height;
@@ -67,7 +67,7 @@ export class Chart {
     this.plot = element("div", { class: "plot", role: "img" });
     this.plot.style.minHeight = `${height}px`;
     chartOf.set(this.plot, this);
-    this.heading = element("h3");
+    this.heading = element(level);
     this.caption = element("figcaption");
     this.legend = element("div", { class: "legend", role: "group", "aria-label": "Models shown" });
     this.details = element("details", { ontoggle: () => this.fillTable() }, element("summary", {}, "Data as a table"));

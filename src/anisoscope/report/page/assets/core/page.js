@@ -52,7 +52,7 @@ function drawLead(sections) {
   for (const section of leading(sections)) {
     const found = section.lead(data);
     if (!found) continue;
-    new Chart(document.getElementById("lead"), found);
+    new Chart(document.getElementById("lead"), { ...found, level: "h2" });
     return;
   }
   document.getElementById("lead").remove();

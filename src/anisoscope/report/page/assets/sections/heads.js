@@ -139,7 +139,13 @@ register({
   draw(host, found) {
     const metrics = new Set(found.heads.keys()), first = firstView(found);
     const models = distinct([...found.heads.values()].flat().map((i) => T.subject[i]));
-    const view = new View("heads", { ...first, head: standingOut(first) }, { allowed: { metric: () => [...metrics] } });
+    const view = new View("heads", { ...first, head: standingOut(first) }, {
+      allowed: {
+        model: () => models,
+        metric: () => [...metrics],
+        step: (view) => data.steps.get(view.model) || [-1],
+      },
+    });
     const bar = controls(host);
     if (models.length > 1) select(bar, "Model", options(models, (one) => SUBJECTS[one].label), view, "model");
     select(bar, "Metric", metricOptions(metrics), view, "metric");

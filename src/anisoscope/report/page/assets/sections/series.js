@@ -109,7 +109,9 @@ register({
   draw(host, found) {
     const models = trainings().filter((model) => metricsOf(model).size), model = models[0];
     const first = { model, metric: preferred(model), step: data.steps.get(model).at(-1) };
-    const view = new View("series", first, { allowed: { model: () => models } });
+    const view = new View("series", first, {
+      allowed: { model: () => models, step: (view) => data.steps.get(view.model) },
+    });
     const bar = controls(host);
     if (models.length > 1) select(bar, "Training", options(models, (one) => SUBJECTS[one].label), view, "model");
     select(bar, "Metric", () => metricOptions(metricsOf(view.model)), view, "metric");
