@@ -55,10 +55,9 @@ def drawn(table: Table, width: int) -> Any:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    shown = RichTable(
-        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=Text(printable(table.title)) if table.title else None,
-        title_justify="left", caption=Text(printable(table.caption)) if table.caption else None, caption_justify="left",
-    )  # fmt: skip
+    title, caption = (Text(printable(text)) if text else None for text in (table.title, table.caption))
+    shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title, caption=caption)
+    shown.title_justify = shown.caption_justify = "left"
     for place, name in enumerate(table.columns):
         left = place < table.text
         shown.add_column(Text(printable(name)), justify="left" if left else "right", no_wrap=not left, overflow="fold")

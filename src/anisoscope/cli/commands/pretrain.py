@@ -1,4 +1,4 @@
-"""`anisoscope pretrain`: see `anisoscope.training.pretrain`."""
+"""Train small models from scratch, with checkpoints along the way."""
 
 from __future__ import annotations
 

@@ -108,7 +108,8 @@ class StoredPart(Part):
     def __init__(self, path: Path, kinds: Callable[[], Mapping[str, Collection]], about: dict[str, Any]) -> None:
         self.path, self._kinds, self.about = path, kinds, about
         with self._opened() as file:
-            self._names = [name.split(SEPARATOR, 1) for name in file.keys()]
+            names: list[str] = list(file.keys())
+        self._names = [name.split(SEPARATOR, 1) for name in names]
 
     def _opened(self) -> Any:
         from safetensors import safe_open

@@ -54,9 +54,9 @@ def along(rows: Sequence[Row], metric: str) -> dict[int, float]:
     """The mean of a metric over blocks and seeds, by step."""
     found: dict[int, list[float]] = {}
     for row in rows:
-        if row.metric == metric and row.layer is not None and row.head is None and row.positions == "all":
-            if row.step is not None and row.value is not None:
-                found.setdefault(row.step, []).append(row.value)
+        of_block = row.layer is not None and row.head is None and row.positions == "all"
+        if row.metric == metric and of_block and row.step is not None and row.value is not None:
+            found.setdefault(row.step, []).append(row.value)
     return {step: sum(values) / len(values) for step, values in sorted(found.items())}
 
 

@@ -28,15 +28,15 @@ from anisoscope.inference.estimates import Estimate
 from anisoscope.inference.jackknife import without_each
 from anisoscope.inference.metrics import Metric, of_cloud
 from anisoscope.inference.spectra import SPECTRA, Spectrum, cloud_spectrum, shrunk_jackknife, spectral_estimate
-from anisoscope.runs.engine import split_states
-from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.store import Run
+from anisoscope.runs.study import Findings
 from anisoscope.runs.table import Row
+from anisoscope.runs.work.collected import split
 
 Array = NDArray[np.float64]
 
 
-def compare_runs(first: Run, second: Run) -> Measurement:
+def compare_runs(first: Run, second: Run) -> Findings:
     """Second minus first, at every site that both have; `null` is 0, the value of no change."""
     ours, theirs = moments_of(first), moments_of(second)
     shared = _in_order(ours.keys() & theirs.keys(), first)
@@ -54,15 +54,20 @@ def compare_runs(first: Run, second: Run) -> Measurement:
         like = Row(model=model, site=site)
         rows += differences(ours[key], theirs[key], like=like, paired=same, spectra=site in spectral)
     notes = () if same else ("the runs were made on different data: intervals are not paired",)
-    settings = {"first": str(first.folder), "second": str(second.folder)}
-    return Measurement(
-        tuple(rows), _words(rows), notes, None, "compare", settings, {"difference": "second minus first"}
-    )
+    return Findings(rows, _words(rows), notes=notes, protocol={"difference": "second minus first"})
 
 
 def moments_of(run: Run) -> dict[str, Moments]:
     """The moments that a run kept, by site (`model|site` in a run of several models)."""
-    states = split_states(run.state())
+    states = split(run.state())
+    if run.manifest["format"] > 1:  # label|observer|site
+        parts = {tuple(key.split("|", 2)): state for key, state in states.items()}
+        labels = {label for label, _, _ in parts}
+        states = {
+            f"{label}|{site}" if len(labels) > 1 else site: state
+            for (label, observer, site), state in parts.items()
+            if observer == "hidden"
+        }
     if not states:
         raise UsageError("this run kept no sums to compare", where=run.folder, expected="a run of measure or vectors")
     return {site or "vectors": Moments.from_state(state) for site, state in states.items()}
@@ -172,5 +177,7 @@ def _words(rows: Iterable[Row]) -> str:
     where = f"{largest.model} {largest.site}" if largest.model else largest.site
     if moved:
         sites = f"{len(moved)} of {len(cosines)} sites"
-        return f"average cosine changed at {sites}, most at {where} ({largest.value:+.4f})"
-    return f"no average cosine changed by more than its interval (largest {largest.value:+.4f} at {where})"
+        return f"The average cosine changed at {sites}, most at {where} ({largest.value:+.4f})."
+    if all(row.low is None for row in cosines):
+        return f"Largest change of the average cosine: {largest.value:+.4f} at {where}; there are no intervals."
+    return f"No average cosine changed by more than its interval (largest {largest.value:+.4f} at {where})."
