@@ -43,7 +43,9 @@ IN_MEMORY = "(in memory)"
 class Job:
     """One study with its settings, the machine it runs on, and the folder it keeps its state in (if any).
 
-    `given` holds what came as an object instead of a name: modules, a processor, texts, arrays.
+    - `given`: what came as an object instead of a name: modules, a processor, texts, arrays;
+    - `unit`, `only`: the one share of the data, the one checkpoint of a series that a worker was told to do;
+    - `opened`: where a worker keeps its models from one unit to the next.
     """
 
     study: Study
@@ -54,6 +56,8 @@ class Job:
     engine: Local = field(default_factory=Local)
     begin: Callable[[], None] = lambda: None
     unit: Unit | None = None
+    only: str | None = None
+    opened: dict[Any, OpenModel] | None = None
     inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _sources: dict[str, Any] = field(default_factory=dict)
@@ -80,6 +84,8 @@ class Job:
 
     def open_model(self, name: str, *, label: str | None = None, module: Any = None, **options: Any) -> OpenModel:
         """Open a model as settings and machine say, and remember it under its label."""
+        if self.opened is not None and (name, label) in self.opened:
+            return self.opened[name, label]
         from dataclasses import replace
 
         from anisoscope.models.open import open_model
@@ -106,6 +112,8 @@ class Job:
             files=None if model.files is None else model.files.record(),
         )
         self.begin()
+        if self.opened is not None and self.only is None:
+            self.opened[name, label] = model
         return model
 
     def source(self, modality: str, *, field: str = "data") -> Source:

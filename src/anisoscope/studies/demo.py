@@ -54,15 +54,12 @@ def demo(out: Path) -> list[Part]:
     out.mkdir(parents=True, exist_ok=True)
     file = _word_file(out)
     last = max((step, folder) for seed, step, folder in embedded_series() if seed == 0)
+    few = {"limit": 8, "length": 128}
     jobs: dict[str, tuple[str, dict[str, Any], str]] = {
         "vectors": ("vectors", {"files": [str(file)]}, "word vectors of the embedded text"),
         "calibrate": ("calibrate", {"files": [str(file)]}, "as similarities"),
-        "layers": (
-            "measure",
-            {"models": [str(last[1])], "limit": 8, "length": 128},
-            f"a byte-level BERT, step {last[0]:,}",
-        ),
-        "sweep": ("sweep", {"series": "embedded", "seeds": [0], "limit": 8, "length": 128}, "along its training"),
+        "layers": ("measure", {"models": [str(last[1])], **few}, f"a byte-level BERT, step {last[0]:,}"),
+        "sweep": ("sweep", {"series": "embedded", "seeds": [0], **few}, "along its training"),
         "block": ("block", _BLOCK, "an untrained BERT layer under a drift"),
         "null": ("null", {"dim": [16, 64, 256, 768, 4096]}, "what isotropy gives"),
     }

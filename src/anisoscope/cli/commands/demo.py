@@ -9,9 +9,7 @@ import typer
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the runs, the figures and the page.")] = Path(
-        "demo"
-    ),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs, figures and page.")] = Path("demo"),
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """The main job on what is embedded: offline, in a few minutes, with figures and a page.

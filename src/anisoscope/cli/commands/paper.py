@@ -55,15 +55,13 @@ def paper(
 
     if scale not in ("demo", "hub"):
         raise UsageError("unknown scale", got=scale, expected="demo or hub")
+    mirror = None if models_dir is None else str(models_dir)
+    machine = Machine(device=device, models_dir=mirror, trust_remote_code=trust_remote_code)
     results = perform(
         choose(figures or []),
         Scale(scale, tuple(text or ()), tuple(speech or ()), tuple(images or ())),
         out=out,
-        machine=Machine(
-            device=device,
-            models_dir=None if models_dir is None else str(models_dir),
-            trust_remote_code=trust_remote_code,
-        ),
+        machine=machine,
         existing=checked_existing(existing),
         announce=lambda line: typer.echo(line, err=True),
     )

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from anisoscope.report.figures.style import FORMATS, save, stand_in
 from anisoscope.report.page.policy import policy
-from anisoscope.runs.store import Run, atomic, open_run
+from anisoscope.runs.store import Run, open_run
+from anisoscope.runs.writing import atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

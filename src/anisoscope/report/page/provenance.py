@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+import tomli_w
+
 from anisoscope.report.page.verdicts import verdict_of
-from anisoscope.runs import toml
 from anisoscope.runs.store import Run
 
 
@@ -17,7 +18,8 @@ def provenance_html(runs: Sequence[Run], labels: Sequence[str]) -> str:
 
 def _run(run: Run, label: str) -> str:
     manifest = run.manifest
-    plan = toml.dumps({"command": run.command, "settings": manifest.get("settings") or {}})
+    settings = {name: value for name, value in (manifest.get("settings") or {}).items() if value is not None}
+    plan = tomli_w.dumps({"command": run.command, "settings": settings})
     seconds = manifest.get("seconds")
     facts = {
         "verdict": verdict_of(run),

@@ -28,7 +28,8 @@ from anisoscope.report.page.plotly_script import plotly_script
 from anisoscope.report.page.policy import EMPTY, policy
 from anisoscope.report.page.provenance import provenance_html
 from anisoscope.report.page.summary import cards
-from anisoscope.runs.store import Run, atomic
+from anisoscope.runs.store import Run
+from anisoscope.runs.writing import atomic
 
 
 def write_page(runs: Sequence[Run], path: Path | str, *, title: str | None = None) -> Path:

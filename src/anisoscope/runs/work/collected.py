@@ -145,6 +145,17 @@ class StoredPart(Part):
 Collected = dict[str, Part]
 
 
+def add_part(collected: Collected, label: str, part: Part) -> None:
+    """Add a part to what was collected under its label."""
+    if label not in collected:
+        collected[label] = part
+        return
+    mine = collected[label]
+    if isinstance(mine, StoredPart):
+        mine = collected[label] = mine.loaded()
+    mine.merge(part)
+
+
 def merge_about(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
     """Reports of other shares and notes join, whatever only one side knows is kept; the rest agrees."""
     merged = {**theirs, **mine}

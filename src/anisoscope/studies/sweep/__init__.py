@@ -54,6 +54,13 @@ def conclude(settings: SweepSettings, collected: Collected) -> Findings:
     return conclude_series(settings, collected)
 
 
+def labels(settings: SweepSettings) -> list[str]:
+    """The checkpoints of the series."""
+    from anisoscope.studies.sweep.checkpoints import find_series, label_of
+
+    return [label_of(checkpoint) for checkpoint in find_series(settings).checkpoints]
+
+
 def kinds() -> Mapping[str, Any]:
     from anisoscope.runs.work.observers import AttentionSums, HiddenSums
 
@@ -65,6 +72,7 @@ STUDY = Study(
     collect=collect,
     conclude=conclude,
     kinds=kinds,
+    labels=labels,
     story=story,
     subject=lambda settings: settings.series.rpartition("/")[2],
     machine=RUNS_MODEL + SHARED,

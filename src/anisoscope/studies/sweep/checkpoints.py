@@ -49,7 +49,7 @@ def collect_series(job: Job) -> Collected:
     series = find_series(job.settings)
     parts: Collected = {}
     failed: list[str] = []
-    names = {label_of(checkpoint): checkpoint for checkpoint in series.checkpoints}
+    names = {label_of(one): one for one in series.checkpoints if job.only in (None, label_of(one))}
     for label in names:
         kept = job.kept(label, lambda: _observers(None, job))
         if kept is not None:
@@ -61,7 +61,7 @@ def collect_series(job: Job) -> Collected:
             parts[label] = _checkpoint(job, series, checkpoint, label, opened())
         except (ModelError, InputError) as error:
             failed.append(f"{describe(checkpoint)}: {str(error).splitlines()[0]}")
-    if not parts:
+    if not parts and job.only is None:
         first = (*failed, *series.missing, "nothing was tried")[0]
         raise ModelError("no checkpoint of the series could be measured", where=series.name, got=first)
     job.notes += [f"missing: {what}" for what in (*series.missing, *failed)]
