@@ -76,10 +76,10 @@ number is null in Parquet and in JSON, never 0 and never NaN. Every run folder h
 `measurements.parquet`, every command prints it with `--json` and writes it with `--csv`."""
 
 METRICS = """\
-Declared once, in `anisoscope.inference.metrics`. The first four groups are measured of every cloud, by whichever command;
-[Metrics](../metrics.md) has their formulas and nulls, and the clouds that fool them. The other groups belong to single
-studies ([Studies and plans](plans.md)). `cosine_share` has one row for each of the top dimensions, the dimension in `at`;
-`verdict` has no value, its `note` says it."""
+Declared once, in `anisoscope.inference.metrics`. The first four groups are measured of every cloud, whatever the
+command; [Metrics](../metrics.md) has their formulas and nulls, and the clouds that fool them. The other groups belong
+to single studies ([Studies and plans](plans.md)). `cosine_share` has one row for each of the top dimensions, the
+dimension in `at`; `verdict` has no value, its `note` says it."""
 
 PLANS = """\
 Every run writes the plan that makes it again: `run.toml`, with the name of a command and its settings.
