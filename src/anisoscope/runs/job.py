@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from anisoscope.errors import StoreError, UsageError
 from anisoscope.runs.settings import Machine
 from anisoscope.runs.study import Study
-from anisoscope.runs.work.collected import Collection, Part, StoredPart
+from anisoscope.runs.work.collected import COUNTED, Collection, Counted, Part, StoredPart
 from anisoscope.runs.work.engines import Local
 from anisoscope.runs.work.passes import follow, load_whole, run_pass, whole_state
 from anisoscope.runs.work.saved import Saved, find_saved, identity_of
@@ -202,7 +202,7 @@ class Job:
                     do="put it back as it was, or --existing replace to start anew",
                 )
             self.inputs[f"model {label}"] = record
-            return StoredPart(saved.verified(), make, about)
+            return StoredPart(saved.verified(), _counting(make), about)
         return None
 
     def keep(self, label: str, part: Part, make: Callable[[], dict[str, Any]]) -> Part:
@@ -218,7 +218,7 @@ class Job:
         saved.save(whole_state(part.sums))
         for left in folder.glob("*.*"):
             left.unlink()
-        return StoredPart(saved.folder / saved.state, make, part.about)
+        return StoredPart(saved.folder / saved.state, _counting(make), part.about)
 
     def run(self, label: str, model: OpenModel, make: Callable[[], dict[str, Any]], **changes: Any) -> Part:
         """One pass of a model over the data; the part of this process, or of all processes in the chief.
@@ -244,7 +244,7 @@ class Job:
             total = source.rows if unit.whole else None
             blocks = blocks_of(source, unit, start)
             follow(
-                blocks, lambda block: add(sums, block), sums,
+                blocks, lambda block: add(sums, block), sums, size=lambda block: len(block.x),
                 saved=saved, start=start, total=total, unit="vectors", what="measuring",
             )  # fmt: skip
             return {"notes": []}
@@ -265,7 +265,8 @@ class Job:
         mine = self._units(begun)
         by_name = {saved.unit.name: saved for saved in begun}
         total: Part | None = None
-        if self.engine.chief:  # what others did before, and nobody goes on with
+        make = _counting(make)
+        if self.engine.chief and self.unit is None:  # what others did before, and nobody goes on with
             going_on = {unit.name for units in self._dealt(begun) for unit in units}
             for saved in begun:
                 if saved.unit.name not in going_on:
@@ -308,7 +309,7 @@ class Job:
         self, model: OpenModel, source: Source, batches: Batches, observers: Mapping[str, Any], *, plan: str
     ) -> dict[str, Any]:
         report = vars(batches.report)
-        seen = [observer.about() for observer in observers.values()]
+        seen = [observer.about() for name, observer in observers.items() if name != COUNTED]
         protocol = {name: words for one in seen for name, words in one["protocol"].items()}
         extra = {"dtype": getattr(self.settings, "dtype", "float32"), "data": source.name}
         return {
@@ -324,6 +325,10 @@ class Job:
             "sites": [site for one in seen for site in one["sites"]],
             "notes": [*model.notes, *(note for one in seen for note in one["notes"])],
         }
+
+
+def _counting(make: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+    return lambda: {**make(), COUNTED: Counted()}
 
 
 def _loaded(sums: dict[str, Any], saved: Saved) -> Part:

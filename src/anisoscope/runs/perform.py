@@ -25,7 +25,7 @@ from anisoscope.runs.settings import Machine, Settings
 from anisoscope.runs.stopping import stoppable
 from anisoscope.runs.store import Existing, Run, begin, find_existing, locked
 from anisoscope.runs.study import Findings, Study, find_study, lost
-from anisoscope.runs.work.collected import Collected, report_of, state_of
+from anisoscope.runs.work.collected import Collected, check_counts, report_of, state_of
 from anisoscope.runs.work.engines import Local, engine
 from anisoscope.runs.work.units import parse_shard
 
@@ -122,6 +122,7 @@ def assemble(
     study: Study, settings: Settings, findings: Findings, collected: Collected, *, job: Job | None = None, **extra: Any
 ) -> Measurement:
     """The measurement of what was found, with what has to be said about it."""
+    check_counts(collected)
     several = len(collected) > 1
     said = [
         f"{label}: {note}" if several else note

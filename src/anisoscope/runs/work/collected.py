@@ -14,10 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from anisoscope.errors import StoreError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
 SEPARATOR = "|"
+COUNTED = "counted"  # the name of the collection that every part has
 
 
 class Accumulator(Protocol):
@@ -64,6 +67,36 @@ class Collection:
             close = getattr(accumulator, "seal", None)
             if close is not None:
                 close()
+
+
+class Count:
+    """How many pieces of work were done: what the sums must agree with."""
+
+    def __init__(self, n: int = 0) -> None:
+        self.n = n
+
+    def merge(self, other: Count) -> None:
+        self.n += other.n
+
+    def state(self) -> dict[str, Tensor]:
+        import torch
+
+        return {"n": torch.tensor([self.n])}
+
+
+class Counted(Collection):
+    """The pieces of work (windows, rows) that went into the sums beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts["done"] = Count()
+
+    def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
+        return Count(int(state["n"]))
+
+    @property
+    def done(self) -> int:
+        return self.parts["done"].n
 
 
 def split(state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -175,6 +208,17 @@ def report_of(about: Mapping[str, Any]) -> dict[str, int]:
     return {name: sum(report.get(name, 0) for report in reports) for name in names}
 
 
+def check_counts(collected: Mapping[str, Part]) -> None:
+    """Refuse sums that are not of all the data, once: the work that was done must be the work that there was."""
+    for label, part in collected.items():
+        expected, done = report_of(part.about).get("windows"), part.get(COUNTED, "done").n
+        if expected is not None and expected != done:
+            raise StoreError(
+                "the sums are not of all the data, once", where=label, got=f"{done} windows", expected=f"{expected}",
+                do="make the run anew, and report this",
+            )  # fmt: skip
+
+
 def state_of(collected: Mapping[str, Part]) -> dict[str, Tensor]:
     """All sums as one flat dict, `label|observer|site|tensor`."""
     return {
@@ -196,7 +240,7 @@ def load_parts(state: Mapping[str, Tensor], labels: Sequence[str], kinds: Mappin
 
 def _loaded(states: Mapping[str, Mapping[str, Tensor]], kinds: Mapping[str, Any]) -> Iterator[tuple[str, Collection]]:
     for name, state in states.items():
-        collection: Collection = kinds[name]()
+        collection: Collection = Counted() if name == COUNTED else kinds[name]()
         collection.load(state)
         yield name, collection
 
