@@ -52,7 +52,8 @@ def measure_files(settings: VectorsSettings, *, out: Path | None = None, existin
     found = measure_moments(moments, settings, grouped=settings.group)
     data = {"name": source.name, "fingerprint": fingerprint, "rows": moments.sums().n, "dimension": moments.d}
     data |= {"unreadable": [f"{path}: {reason}" for path, reason in source.unreadable]}
-    notes = (*found.notes, *(f"unreadable: {line}" for line in data["unreadable"]))
+    found_notes = (*found.notes, *(f"{path}: {words}" for path, words in source.notes))
+    notes = (*found_notes, *(f"unreadable: {line}" for line in data["unreadable"]))
     run = Measurement(
         found.rows, found.verdict, notes, None, settings.command, settings.as_dict(), found.protocol, data,
         state=moments.state(),

@@ -29,9 +29,8 @@ def mean_cosine(x):
     return ((units @ units.T).sum() - len(x)) / (len(x) * (len(x) - 1))
 
 
-IDENTIFIERS = [
-    "id", "ID", "doc_id", "docId", "user-id", "index", "idx", "row", "key", "label", "uuid", "Unnamed: 0", "row number"
-]  # fmt: skip
+NUMBERS = ["id", "ID", "doc_id", "docId", "user-id", "row number"]
+IDENTIFIERS = [*NUMBERS, "index", "idx", "row", "key", "label", "uuid", "Unnamed: 0"]
 
 
 @pytest.mark.parametrize("at", [0, 3, D])

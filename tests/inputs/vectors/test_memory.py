@@ -61,7 +61,13 @@ def test_the_fingerprint_follows_values_types_and_groups():
     other[-1, -1] = np.nextafter(other[-1, -1], np.float32(9))
     prints = [
         open_vectors(data, groups=groups).fingerprint()
-        for data, groups in [(X, None), (other, None), (X.astype(np.float64), None), (X, GROUPS), (X.reshape(100, 2), None)]
+        for data, groups in [
+            (X, None),
+            (other, None),
+            (X.astype(np.float64), None),
+            (X, GROUPS),
+            (X.reshape(100, 2), None),
+        ]
     ]
     assert len(set(prints)) == len(prints)
     assert open_vectors(torch.from_numpy(X.copy())).fingerprint() == prints[0] == open_vectors([X]).fingerprint()
