@@ -134,7 +134,8 @@ def write_run(
             "versions": versions(),
         }
         with atomic(folder / "manifest.json") as path:
-            path.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+            path.write_text(text, encoding="utf-8", errors="backslashreplace")  # lone surrogates as JSON escapes
         shutil.rmtree(folder / "partial", ignore_errors=True)
     except OSError as error:
         raise StoreError(

@@ -56,7 +56,8 @@ def _value(item: Any) -> str:
     if isinstance(item, bool):
         return "true" if item else "false"
     if isinstance(item, str):  # JSON's escapes are TOML's, but beyond the BMP: such characters are kept as they are
-        return json.dumps(item, ensure_ascii=False).replace("\x7f", "\\u007f")
+        text = item.encode("utf-8", "backslashreplace").decode()  # TOML cannot spell a file name that is not UTF-8
+        return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(item, int | float):
         return repr(item)
     if isinstance(item, list | tuple):
