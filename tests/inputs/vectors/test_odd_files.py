@@ -21,10 +21,10 @@ N, D = 20_000, 4
 X = np.random.default_rng(0).standard_normal((N, D)).astype(np.float32)
 
 
-def write_arrow(path):
+def write_arrow(path, rows=1000):
     column = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), D)
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, pa.schema([("v", column.type)])) as writer:
-        writer.write_table(pa.table({"v": column}), max_chunksize=1000)
+        writer.write_table(pa.table({"v": column}), max_chunksize=rows)
 
 
 WRITERS = {
@@ -34,6 +34,7 @@ WRITERS = {
     "x.safetensors": lambda p: save_file({"v": X}, p),
     "x.parquet": lambda p: pq.write_table(pa.table({"v": list(X)}), p, row_group_size=1000),
     "x.arrow": write_arrow,
+    "one batch.arrow": lambda p: write_arrow(p, rows=None),
     "x.csv": lambda p: np.savetxt(p, X, delimiter=","),
     "x.jsonl": lambda p: p.write_text("\n".join(json.dumps(row) for row in X.tolist())),
 }
