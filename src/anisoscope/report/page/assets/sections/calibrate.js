@@ -74,7 +74,7 @@ function histogram(run, t, only = null) {
       ...legendAbove,
       margin: { l: 54, r: 16, t: 56, b: 46 },
       xaxis: axis(t, "cosine"),
-      yaxis: axis(t, "density", { range: [0, 1.4 * top] }), // room for the labels above the curves
+      yaxis: axis(t, "density", { range: [0, 1.55 * top] }), // room for the labels above the curves
       ...marks(run, mine.x, t),
     },
   };
