@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import resources
+
 import pytest
 
 from anisoscope.errors import UsageError
@@ -44,3 +46,11 @@ def test_the_scripts_of_the_page_hold_every_section_and_no_markup():
     assert "</script" not in text
     assert "<!--" not in text
     assert "innerHTML" not in text
+
+
+def test_no_line_of_an_asset_is_wider_than_120_columns():
+    """The formatter breaks code but neither comments nor strings."""
+    assets = resources.files("anisoscope.report.page") / "assets"
+    files = [*(assets / "core").iterdir(), *(assets / "sections").iterdir(), assets / "page.css"]
+    wide = [file.name for file in files for line in file.read_text(encoding="utf-8").splitlines() if len(line) > 120]
+    assert wide == []

@@ -38,7 +38,7 @@ def key_facts(run: Run) -> tuple[Fact, ...]:
 def _calibrate(run: Run) -> list[Fact]:
     floors = [of_row("floor: unrelated pairs", row, where=False) for row in run.rows(metric="floor_mean", site="raw")]
     thresholds = [
-        of_row(f"threshold, {number(100 * row.at)} % false positives", row, where=False)
+        of_row("threshold, 1 % false positives", row, where=False)
         for row in run.rows(metric="threshold", site="raw")
         if row.at == 0.01
     ]

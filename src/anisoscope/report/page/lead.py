@@ -75,7 +75,7 @@ def _models(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subje
     if not tops:
         return ""
     name, top = max(tops, key=lambda pair: pair[1].value or 0.0)
-    said = f"{brief(top.value)}{_interval(top)} at {top.site}"
+    said = f"{_with_interval(top)} at {top.site}"
     if len(tops) == 1:
         return f"In {name} the average cosine reaches {said}; isotropic vectors would have 0."
     least, low = min(tops, key=lambda pair: pair[1].value or 0.0)
@@ -85,8 +85,10 @@ def _models(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subje
     )
 
 
-def _interval(row: Row) -> str:
-    return "" if row.low is None or row.high is None else f" [{brief(row.low)}, {brief(row.high)}]"
+def _with_interval(row: Row) -> str:
+    if row.low is None or row.high is None:
+        return brief(row.value)
+    return f"{row.value:.3g} [{row.low:.3g}, {row.high:.3g}]"
 
 
 def _says(*commands: str) -> Callable[[Sequence[Run], Sequence[str], Sequence[Subject]], str]:
@@ -105,8 +107,8 @@ def _vectors(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subj
             top = highest(found)
             name = label if top.site == "vectors" else top.site
             n = "" if top.n is None else f" of the {top.n:,} vectors"
-            value = f"{brief(top.value)}{_interval(top)}"
-            return f"Two{n} in {name} have a cosine of {value} on average; isotropic ones would have 0."
+            said = f"have a cosine of {_with_interval(top)} on average; isotropic ones would have 0"
+            return f"Two{n} in {name} {said}."
     return ""
 
 

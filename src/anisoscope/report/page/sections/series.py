@@ -44,9 +44,11 @@ def thin(planes: Sequence[dict[str, Any]]) -> None:
         for side in SIDES:
             points, texts = plane[f"{side}_points"], plane[f"{side}_texts"]
             kept = 0 if points is None else round(points.shape[2] * part)
-            some = points is not None and kept >= FEWEST
-            plane[f"{side}_points"] = rounded_list(points[:, :, :kept], digits=3) if some else None
-            plane[f"{side}_texts"] = _told(texts[0], texts[1][:, :, :kept]) if some and texts else None
+            if points is None or kept < FEWEST:
+                plane[f"{side}_points"] = plane[f"{side}_texts"] = None
+                continue
+            plane[f"{side}_points"] = rounded_list(points[:, :, :kept], digits=3)
+            plane[f"{side}_texts"] = _told(texts[0], texts[1][:, :, :kept]) if texts else None
 
 
 def _told(texts: Sequence[str], numbers: NDArray[Any]) -> list[Any]:

@@ -16,7 +16,8 @@ function revive(text, first) {
 
 // A view has the properties that it is given, so the type checker is told to expect any.
 export const View = /** @type {any} */ (class {
-  // view.metric, view.step, …; allowed.step(view) lists what an address may say; onchange() after every change, by the reader or by the back button.
+  // view.metric, view.step, …; allowed.step(view) lists what an address may say;
+  // onchange() after every change, by the reader or by the back button.
   constructor(name, first, { allowed = {} } = {}) {
     this.name = name;
     this.first = first;

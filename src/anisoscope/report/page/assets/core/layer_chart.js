@@ -29,7 +29,7 @@ export function layerChart({ metric, positions = "all", relative = false, log = 
 }
 
 // The highest point, with its number and place.
-export function peak(traces, rows, t, words = (i) => `${number(T.value[i])} at ${T.site[i]}`) {
+export function peak(traces, rows, t, words = (i) => `${number(Number(T.value[i].toPrecision(2)))} at ${T.site[i]}`) {
   const top = rows.reduce((best, i) => (T.value[i] > T.value[best] ? i : best), rows[0]);
   const drawn = traces.filter((trace) => trace.fill !== "toself");
   const trace = drawn.find((one) => one.y.includes(T.value[top]));

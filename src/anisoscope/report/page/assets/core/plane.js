@@ -75,8 +75,8 @@ export function drawPlane(host, series, planes) {
   const chart = new Chart(grid(host), {
     title: () => `Queries and keys of ${view.layer}, head ${view.head}`,
     caption: () =>
-      "projected on the first two directions of all steps together; lines are the paths of the means, points a sample " +
-      "at the step of the slider",
+      "projected on the first two directions of all steps together; lines are the paths of the means, points a " +
+      "sample at the step of the slider",
     height: 480,
     build: (t) => {
       const plane = mine().find((one) => one.site === view.layer && one.series === view.seed);

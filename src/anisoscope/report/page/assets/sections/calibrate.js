@@ -40,7 +40,7 @@ function marks(run, x, t) {
   const rows = rowsOf(run).filter((i) => T.site[i] === "raw");
   const floor = rows.filter((i) => T.metric[i] === "floor_mean").map((i) => [T.value[i], "floor"]);
   const thresholds = rows.filter((i) => T.metric[i] === "threshold")
-    .map((i) => [T.value[i], `${number(100 * T.at[i])} % false positives`]);
+    .map((i) => [T.value[i], `${number(100 * T.at[i])} %`]);
   const all = [...floor, ...thresholds].sort((a, b) => a[0] - b[0]), line = { color: t.soft, width: 1.2, dash: "dash" };
   const height = (k) => 1 - 0.085 * (all.length - 1 - k), left = x[0] + 0.3 * (x.at(-1) - x[0]);
   return {
@@ -63,6 +63,7 @@ function histogram(run, t, only = null) {
   const mine = data.pictures.calibrate.find((one) => one.run === run);
   if (!mine) return null;
   const names = Object.keys(mine.curves).filter((name) => !only || only.includes(name));
+  const top = Math.max(...names.flatMap((name) => mine.curves[name]));
   return {
     data: names.map((name, k) => curve(name, mine.x, mine.curves[name], k, t)),
     table: {
@@ -73,7 +74,7 @@ function histogram(run, t, only = null) {
       ...legendAbove,
       margin: { l: 54, r: 16, t: 56, b: 46 },
       xaxis: axis(t, "cosine"),
-      yaxis: axis(t, "density", { rangemode: "tozero" }),
+      yaxis: axis(t, "density", { range: [0, 1.55 * top] }), // room for the labels above the curves
       ...marks(run, mine.x, t),
     },
   };
@@ -116,7 +117,8 @@ register({
     if (runs.length > 1) select(controls(host), "Vectors", options(runs, (run) => data.runs[run].label), view, "run");
     const chart = found.pictures.calibrate.length && new Chart(grid(host), {
       title: () => "Cosine of unrelated pairs by correction",
-      caption: () => "dashed: floor and thresholds of the vectors as they are",
+      caption: () =>
+        "dashed: the floor of the vectors as they are, and their threshold for each rate of false positives",
       height: 420,
       build: (t) => histogram(view.run, t),
     });

@@ -80,7 +80,10 @@ register({
     }
     const chart = new Chart(grid(host), {
       title: () => "Share of the average cosine by dimension",
-      caption: () => "empty where a dimension is not among the largest terms of a site",
+      caption: () =>
+        distinct(kept.get(view.model).map((i) => T.site[i])).length > 1
+          ? "empty where a dimension is not among the largest terms of a site"
+          : "the largest terms",
       height: 320,
       build: (t) => {
         const rows = kept.get(view.model), several = distinct(rows.map((i) => T.site[i])).length > 1;

@@ -66,8 +66,8 @@ register({
   name: "Interventions",
   title: "What the drift is for",
   intro:
-    "A part of the drift is taken away inside the model, and as much in random directions as a control. What only the " +
-    "intervention changes, the drift was for.",
+    "A part of the drift is taken away inside the model, and as much in random directions as a control. What only " +
+    "the intervention changes, the drift was for.",
   wants: (found) => found.study.has("intervene"),
   lead(found) {
     const rows = found.study.get("intervene"), view = first(rows);
