@@ -112,7 +112,7 @@ SHAPES: dict[str, tuple[int, ...]] = {  # of one input, where it is not the usua
     "gemma4_audio": (40, 128),
     "whisper": (80, 3000),
 }
-FLOAT32 = {"canine", "fsmt", "mra", "xglm"}  # they compute parts of themselves in float32
+FLOAT32 = {"canine", "fsmt", "mra", "prophetnet", "xglm"}  # they compute parts of themselves in float32
 
 
 def architectures(*inputs: str) -> dict[str, Any]:
