@@ -63,9 +63,14 @@ def test_an_unknown_encoder_decoder_keeps_its_stacks_apart():
     batch = text_batch(6, 6)
     ids = batch.inputs["input_ids"]
     both = Batch(
-        batch.inputs | {"decoder_input_ids": ids[:, :4]}, batch.keys, batch.starts, batch.valid, batch.special,
-        batch.valid[:, :4], batch.special[:, :4],
-    )  # fmt: skip
+        batch.inputs | {"decoder_input_ids": ids[:, :4]},
+        batch.keys,
+        batch.starts,
+        batch.valid,
+        batch.special,
+        batch.valid[:, :4],
+        batch.special[:, :4],
+    )
     seen = run(HiddenCapture(module), both)
     assert seen["encoder.block.1"].shape == (12, 16)
     assert seen["decoder.block.1"].shape == (8, 16)
@@ -215,9 +220,16 @@ def test_streams_are_one_vector_per_token(first):
 def test_channels_that_come_last_are_the_vectors():
     """SAM keeps its maps as (B, H, W, C)."""
     config = transformers.SamVisionConfig(
-        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, mlp_dim=32, image_size=32, patch_size=8,
-        output_channels=8, window_size=2, global_attn_indexes=[1],
-    )  # fmt: skip
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        mlp_dim=32,
+        image_size=32,
+        patch_size=8,
+        output_channels=8,
+        window_size=2,
+        global_attn_indexes=[1],
+    )
     module = transformers.SamVisionModel(config).eval()
     pixels, valid = torch.rand(2, 3, 32, 32), torch.ones(2, 1, dtype=torch.bool)
     batch = Batch({"pixel_values": pixels}, ["a", "b"], [0, 0], valid, ~valid)

@@ -8,7 +8,9 @@ which this does not hold are in the tables below, which fail when they are out o
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from anisoscope.capture.hidden import HiddenCapture
 from anisoscope.capture.inputs import model_inputs
 from anisoscope.capture.unknown import library_states
 from anisoscope.errors import AnisoscopeError
+from anisoscope.models.batches.text import UNPADDED
 
 INPUTS = ("input_ids", "input_values", "input_features", "pixel_values")
 FEWEST = 270  # that agree; a newer transformers may bring more
@@ -182,3 +185,38 @@ def test_what_runs_is_refused_only_with_a_reason(found: dict[str, str]) -> None:
 @pytest.mark.slow
 def test_what_cannot_be_made_is_known(found: dict[str, str]) -> None:
     assert told(found, "not made") == names(NOT_MADE)
+
+
+def moved_by_padding(module: Any) -> float | None:
+    """How far masked padding moves the last state of a short text, relative to its size; None if it takes no mask."""
+    if "attention_mask" not in inspect.signature(module.forward).parameters:
+        return None
+    batch = tiny.tiny_batch(module)
+    ids, mask = batch.inputs["input_ids"][1:], batch.inputs["attention_mask"][1:]
+    decoder = {name: values[1:] for name, values in batch.inputs.items() if name.startswith("decoder")}
+    short = 11
+    alone = last_state(module, {"input_ids": ids[:, :short], "attention_mask": mask[:, :short], **decoder})
+    padded = ids.index_fill(1, torch.arange(short, 16), 1), mask.index_fill(1, torch.arange(short, 16), 0)
+    beside = last_state(module, {"input_ids": padded[0], "attention_mask": padded[1], **decoder})
+    if alone.dim() != 3:  # a pooled vector
+        return None
+    return float((beside[:, : alone.shape[1]] - alone).abs().max() / alone.abs().max())
+
+
+def last_state(module: Any, inputs: dict[str, Tensor]) -> Tensor:
+    outputs = module(**model_inputs(module, inputs))
+    encoder = getattr(outputs, "encoder_last_hidden_state", None)
+    return outputs[0] if encoder is None else encoder
+
+
+@pytest.mark.slow
+def test_only_families_that_are_never_padded_would_be_changed_by_it() -> None:
+    torch.set_num_threads(1)
+    moved: dict[str, float] = {}
+    with torch.inference_mode():
+        for name, config in tiny.architectures("input_ids").items():
+            with suppress(Exception):  # what cannot be made is another test's affair
+                change = moved_by_padding(tiny.tiny_model(config))
+                moved |= {} if change is None else {name: change}
+    assert len(moved) > 190
+    assert {name for name, change in moved.items() if change > 1e-5} == UNPADDED

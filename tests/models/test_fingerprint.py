@@ -20,11 +20,24 @@ from anisoscope.models.fingerprint import fingerprint, module_fingerprint, start
 from anisoscope.models.open import open_model
 
 COUNTED = (
-    "added_tokens.json", "config.json", "merges.txt", "model-00001-of-00002.safetensors",
-    "model.safetensors.index.json", "modeling_own.py", "preprocessor_config.json", "sentencepiece.bpe.model",
-    "special_tokens_map.json", "spiece.model", "tokenizer.json", "tokenizer_config.json", "vocab.txt",
-    "1_Pooling/config.json", "2_Dense/model.safetensors", "modules.json", "sentence_bert_config.json",
-)  # fmt: skip
+    "added_tokens.json",
+    "config.json",
+    "merges.txt",
+    "model-00001-of-00002.safetensors",
+    "model.safetensors.index.json",
+    "modeling_own.py",
+    "preprocessor_config.json",
+    "sentencepiece.bpe.model",
+    "special_tokens_map.json",
+    "spiece.model",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "1_Pooling/config.json",
+    "2_Dense/model.safetensors",
+    "modules.json",
+    "sentence_bert_config.json",
+)
 IGNORED = (
     "README.md",
     "optimizer.pt",

@@ -122,9 +122,11 @@ def _in_toml(path: Path) -> tuple[str, list[Checkpoint]]:
         raise UsageError("there is no such file", where=path) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise UsageError(
-            "this is no list of checkpoints", where=path, got=error,
+            "this is no list of checkpoints",
+            where=path,
+            got=error,
             expected="[[checkpoints]] tables with step, model, and if need be revision, seed",
-        ) from error  # fmt: skip
+        ) from error
     if not found:
         raise InputError("the list of checkpoints is empty", where=path)
     return str(written.get("name", path.stem)), found

@@ -6,10 +6,10 @@ window, and every window looks to the model like a text of its own. The last win
 
 A document that is token ids already is cut in the same way, without a tokenizer and without special tokens.
 
-Padding is on the right and masked. It would change the real positions of CANINE, whose last molecule reaches into it,
-and of Funnel, which pools neighbours, so that only windows of one length share a batch there; and of MANTa, whose
-blocks depend on the whole batch, so that each window runs alone. The decoder of an encoder-decoder reads the same
-window shifted right behind its start token.
+Padding is on the right and masked. It would still change the real positions of some families (`UNPADDED`: the last
+molecule of CANINE reaches into it, Funnel pools it), so that only windows of one length share a batch there; and of
+MANTa, whose blocks depend on the whole batch, so that each window runs alone. The decoder of an encoder-decoder reads
+the same window shifted right behind its start token.
 """
 
 from __future__ import annotations
@@ -136,13 +136,19 @@ _EQUAL = "only windows of equal length share a batch: padding would change the s
 _ALONE = "one window at a time: a batch would change the states"
 
 
-_UNPADDED = {"canine", "funnel"}  # padding reaches into real positions
+UNPADDED = {  # families of transformers in which padding changes real positions, although it is masked
+    "canine",  # the last molecule reaches into it
+    "convbert",  # so do convolutions
+    "funnel",  # neighbours are pooled
+    "nystromformer",  # landmarks are means over everything
+    "yoso",
+}
 
 
 def _shares(family: str, masks: bool) -> str:
     if family == "manta":
         return _ALONE
-    return _EQUAL if family in _UNPADDED or not masks else _PADDED
+    return _EQUAL if family in UNPADDED or not masks else _PADDED
 
 
 def special_ends(tokenizer: Any) -> tuple[list[Any], list[Any]]:
