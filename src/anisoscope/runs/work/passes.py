@@ -91,6 +91,19 @@ def run_pass(
             for observer in observers.values():
                 observer.after(output)
 
+    run_batches(batches, forward, observers, unit=unit, saved=saved, what=what)
+
+
+def run_batches(
+    batches: Batches,
+    do: Callable[[Batch], None],
+    sums: Mapping[str, Any],
+    *,
+    unit: Unit,
+    saved: Saved | None = None,
+    what: str = "measuring",
+) -> None:
+    """Do the batches of a unit, from where it stands; `do` adds a batch to the sums."""
     if saved is not None and saved.batch_tokens is not None:
         batches.batch_tokens = saved.batch_tokens
     elif saved is not None:
@@ -98,7 +111,7 @@ def run_pass(
     start = unit.start if saved is None else max(saved.done, unit.start)
     wanted = (lambda key: unit.wants(virtual_shard(key))) if unit.filters else None
     work = batches.iterate(start, wanted)
-    follow(work, forward, observers, saved=saved, start=start, total=batches.total, unit="windows", what=what)
+    follow(work, do, sums, saved=saved, start=start, total=batches.total, unit="windows", what=what)
 
 
 def follow(
