@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,14 +26,14 @@ from anisoscope.runs.settings import Machine
 from anisoscope.runs.study import Study
 from anisoscope.runs.work.collected import COUNTED, Collection, Counted, Part, StoredPart
 from anisoscope.runs.work.engines import Local
-from anisoscope.runs.work.passes import follow, load_whole, run_pass, whole_state
+from anisoscope.runs.work.passes import follow, load_whole, run_batches, run_pass, whole_state
 from anisoscope.runs.work.saved import Saved, find_saved, identity_of
 from anisoscope.runs.work.units import Unit, deal, parse_shard, virtual_shard
 
 if TYPE_CHECKING:
     from anisoscope.inputs.sources import Source
     from anisoscope.inputs.vectors.source import VectorSource
-    from anisoscope.models.batches.plan import Batches
+    from anisoscope.models.batches.plan import Batch, Batches
     from anisoscope.models.open import OpenModel
     from anisoscope.runs.store import Run
 
@@ -83,11 +84,13 @@ class Job:
             yield label, self.open_model(name, label=label, module=module, **options)
 
     def open_model(self, name: str, *, label: str | None = None, module: Any = None, **options: Any) -> OpenModel:
-        """Open a model as settings and machine say, and remember it under its label."""
-        if self.opened is not None and (name, label) in self.opened:
-            return self.opened[name, label]
+        """Open a model (`name@revision` is one of its revisions) as settings and machine say, and remember it."""
+        key = (name, label)
+        if self.opened is not None and key in self.opened:
+            return self.opened[key]
         from dataclasses import replace
 
+        from anisoscope.models.checkpoints import split_revision
         from anisoscope.models.open import open_model
 
         wanted = {
@@ -97,9 +100,9 @@ class Job:
         }
         place = {"models_dir": self.machine.models_dir, "trust_remote_code": self.machine.trust_remote_code}
         given = {"processor": self.given["processor"]} if self.given.get("processor") is not None else {}
-        model = open_model(
-            name if module is None else module, device=self.machine.device, **{**wanted, **place, **given, **options}
-        )
+        name, revision = (name, None) if module is not None else split_revision(name)
+        options = {**wanted, **place, **given, **({} if revision is None else {"revision": revision}), **options}
+        model = open_model(name if module is None else module, device=self.machine.device, **options)
         if label is not None:
             model = replace(model, name=label)
         self.remember(
@@ -107,13 +110,13 @@ class Job:
             kind="model",
             name=name,
             revision=model.revision,
-            asked=options.get("revision", getattr(self.settings, "revision", None)),
+            asked=options.get("revision"),
             fingerprint=model.fingerprint,
             files=None if model.files is None else model.files.record(),
         )
         self.begin()
         if self.opened is not None and self.only is None:
-            self.opened[name, label] = model
+            self.opened[key] = model
         return model
 
     def source(self, modality: str, *, field: str = "data") -> Source:
@@ -220,17 +223,30 @@ class Job:
             left.unlink()
         return StoredPart(saved.folder / saved.state, _counting(make), part.about)
 
-    def run(self, label: str, model: OpenModel, make: Callable[[], dict[str, Any]], **changes: Any) -> Part:
+    def run(
+        self,
+        label: str,
+        model: OpenModel,
+        make: Callable[[], dict[str, Any]],
+        *,
+        each: Callable[[dict[str, Any], Batch], None] | None = None,
+        **changes: Any,
+    ) -> Part:
         """One pass of a model over the data; the part of this process, or of all processes in the chief.
 
-        `make` gives fresh observers; `changes` are options of `batches`.
+        `make` gives fresh observers; `changes` are options of `batches`. `each(observers, batch)` stands in for the one
+        observed forward pass of a batch.
         """
         source = self.source(model.modality, field=changes.get("field", "data"))
         identity = {"model": model.fingerprint, "data": source.fingerprint()}
 
         def work(unit: Unit, saved: Saved | None, observers: dict[str, Any]) -> dict[str, Any]:
             batches = self.batches(model, unit=unit, **changes)
-            run_pass(model, batches, observers, unit=unit, saved=saved, what=f"running {label}")
+            if each is None:
+                run_pass(model, batches, observers, unit=unit, saved=saved, what=f"running {label}")
+            else:
+                do = partial(each, observers)
+                run_batches(batches, do, observers, unit=unit, saved=saved, what=f"running {label}")
             return self._about(model, source, batches, observers, plan=f"{unit.index}-of-{unit.of}")
 
         return self.collect(label, make, work, identity)

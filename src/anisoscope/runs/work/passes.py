@@ -91,6 +91,19 @@ def run_pass(
             for observer in observing.values():
                 observer.after(output)
 
+    run_batches(batches, forward, observers, unit=unit, saved=saved, what=what)
+
+
+def run_batches(
+    batches: Batches,
+    do: Callable[[Batch], None],
+    sums: Mapping[str, Any],
+    *,
+    unit: Unit,
+    saved: Saved | None = None,
+    what: str = "measuring",
+) -> None:
+    """Do the batches of a unit, from where it stands; `do` adds a batch to the sums."""
     if saved is not None and saved.batch_tokens is not None:
         batches.batch_tokens = saved.batch_tokens
     elif saved is not None:
@@ -99,7 +112,7 @@ def run_pass(
     wanted = (lambda key: unit.wants(virtual_shard(key))) if unit.filters else None
     work = ((batch.resume_at, batch) for _, batch in batches.iterate(start, wanted))
     total = batches.expected
-    follow(work, forward, observers, size=len, saved=saved, start=start, total=total, unit="windows", what=what)
+    follow(work, do, sums, size=len, saved=saved, start=start, total=total, unit="windows", what=what)
 
 
 def follow(

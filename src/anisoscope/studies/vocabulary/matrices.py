@@ -1,4 +1,4 @@
-"""The vocabulary matrices of a model, as measured by *Anisotropy is Not Inherent to Transformers*, and more.
+"""One vocabulary matrix as a cloud, and its partition function.
 
 The rows of the input matrix (`vocabulary.input`) and of the output matrix (`vocabulary.output`; one site where the two
 are tied) are a cloud like any other: mean cosine over all pairs, drift, IsoScore and the rest of the spectrum, raw and
@@ -13,62 +13,34 @@ random directions with the norms of W: I(W) depends on scale, so 1 is not what i
 With a text, how norms and the first component go with log frequency (Spearman). All rows of a matrix count, used tokens
 or not, as in the rebuttal; the interval of a metric reads them as a sample of possible tokens.
 
-    result = vocabulary_study([(0, open_model("…", head=True)), …])
-
 Cost: a few V×d×d products and a d×d eigendecomposition for each matrix; no forward pass.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 
 from anisoscope.accumulate.moments import Moments
 from anisoscope.errors import ModelError
 from anisoscope.geometry.partition import PartitionResult, partition, partition_reference
 from anisoscope.inference.cloud import measure_cloud
-from anisoscope.runs.measurement import Measurement, cloud_rows
-from anisoscope.runs.plan import Settings, default_folder, reuse_or_begin
-from anisoscope.runs.progress import track
-from anisoscope.runs.store import Existing
-from anisoscope.runs.table import Row, to_table
-from anisoscope.studies.checkpoints import open_checkpoints
-from anisoscope.studies.measure.study import Machine
+from anisoscope.runs.measurement import cloud_rows
+from anisoscope.runs.table import Row
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from anisoscope.inputs.sources import Source
     from anisoscope.models.open import OpenModel
 
 Array = NDArray[Any]
-Series = Iterable[tuple[int | None, "OpenModel"]]
+Counts = NDArray[np.int64]
 POINTS = 4000  # rows of a matrix that the 2-D picture shows
-
-
-class VocabularySettings(Settings):
-    """What `anisoscope vocabulary` does.
-
-    `models` are checkpoints in order, `data` a text for token frequencies; `head=False` is for checkpoints that were
-    saved without their language-model head, which have an input matrix only.
-    """
-
-    command = "vocabulary"
-
-    models: list[str]
-    data: list[str] = Field(default_factory=list)
-    head: bool = True
-    points: int = POINTS
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,68 +52,20 @@ class Matrix:
     tied: bool
 
 
-@dataclass(frozen=True)
-class VocabularyResult:
-    """Rows of all steps, and the arrays of the figures by `<step>/<site>/<name>`."""
+def measure_vocabulary(
+    model: OpenModel, *, label: str = "", step: int | None = None, counts: Counts | None = None, **options: Any
+) -> tuple[list[Row], dict[str, Array]]:
+    """The rows of all matrices of a model, and the arrays of the figures by `<step>/<site>/<name>`.
 
-    rows: list[Row]
-    arrays: dict[str, Array]
-
-    def table(self) -> pa.Table:
-        return to_table(self.rows)
-
-
-def measure_vocabularies(
-    settings: VocabularySettings,
-    *,
-    machine: Machine | None = None,
-    out: Path | None = None,
-    existing: Existing = "resume",
-) -> Measurement:
-    """Open the models one after the other, measure their vocabularies and keep the run."""
-    from anisoscope.inputs.sources import open_source
-
-    folder = out or default_folder(settings, name="+".join(Path(name).name for name in settings.models[:3]))
-    finished = reuse_or_begin(folder, settings, existing=existing)
-    if finished is not None:
-        return Measurement.of_run(finished)
-    started, machine = time.monotonic(), machine or Machine()
-    text = open_source(settings.data, "text") if settings.data else None
-    opened = open_checkpoints(
-        settings.models, head=settings.head, models_dir=machine.models_dir, trust_remote_code=machine.trust_remote_code
-    )
-    notes: list[str] = []
-    with track("measuring vocabularies", total=len(settings.models), unit="models") as bar:
-
-        def followed() -> Series:
-            for step, model in opened:
-                notes.extend(f"{model.name}: {note}" for note in model.notes)
-                yield step, model
-                bar.advance()
-
-        result = vocabulary_study(followed(), text=text, points=settings.points, seed=settings.seed)
-    data = {} if text is None else {"name": text.name, "fingerprint": text.fingerprint()}
-    run = Measurement(
-        tuple(result.rows), verdict_on(result.rows), tuple(dict.fromkeys(notes)), None, settings.command,
-        settings.as_dict(), {"rows": "all rows of each matrix"}, data, arrays=result.arrays,
-    ).save(folder, seconds=time.monotonic() - started)  # fmt: skip
-    return Measurement.of_run(run)
-
-
-def vocabulary_study(
-    series: Series, *, text: Source[Any] | None = None, points: int = POINTS, seed: int = 0
-) -> VocabularyResult:
-    """Measure the vocabulary matrices of each (step, model); a single model is a series of one with step None."""
+    `counts`: how often each token occurs; `options` are those of `measure_matrix`.
+    """
     rows: list[Row] = []
     arrays: dict[str, Array] = {}
-    for step, model in series:
-        matrices = vocabulary_matrices(model)
-        counts = None if text is None else token_counts(model, text)
-        for matrix in matrices:
-            measured, pictures = measure_matrix(matrix, counts=counts, points=points, seed=seed)
-            rows += [_placed(row, model, step) for row in measured]
-            arrays |= {f"{0 if step is None else step}/{matrix.site}/{name}": a for name, a in pictures.items()}
-    return VocabularyResult(rows, arrays)
+    for matrix in vocabulary_matrices(model):
+        measured, pictures = measure_matrix(matrix, counts=counts, **options)
+        rows += [replace(row, model=label or model.name, revision=model.revision, step=step) for row in measured]
+        arrays |= {f"{0 if step is None else step}/{matrix.site}/{name}": a for name, a in pictures.items()}
+    return rows, arrays
 
 
 def vocabulary_matrices(model: OpenModel) -> list[Matrix]:
@@ -170,7 +94,7 @@ def _array(weight: torch.Tensor) -> Array:
 
 
 def measure_matrix(
-    matrix: Matrix, *, counts: NDArray[np.int64] | None = None, points: int = POINTS, seed: int = 0
+    matrix: Matrix, *, counts: Counts | None = None, points: int = POINTS, sample: int = 4096, seed: int = 0
 ) -> tuple[list[Row], dict[str, Array]]:
     """The rows of one matrix, raw and centred, and what the pictures need."""
     rows: list[Row] = []
@@ -181,7 +105,7 @@ def measure_matrix(
     for site, centred in ((matrix.site, False), (f"{matrix.site}.centred", True)):
         mean = matrix.weights.mean(0, dtype=np.float64) if centred else np.zeros(matrix.weights.shape[1])
         cloud = (matrix.weights - mean).astype(matrix.weights.dtype)
-        rows += _cloud_rows(cloud, site, protocol)
+        rows += _cloud_rows(cloud, site, protocol, reservoir=sample, seed=seed)
         values, vectors = _eigen(cloud)
         rows += _partition_rows(matrix.weights, vectors, site, centred=centred, note=note, protocol=protocol)
         plane = _oriented(vectors[:, ::-1][:, :2], matrix.weights.mean(0, dtype=np.float64))
@@ -195,8 +119,8 @@ def measure_matrix(
     return rows, arrays
 
 
-def _cloud_rows(cloud: Array, site: str, protocol: str) -> list[Row]:
-    moments = Moments(cloud.shape[1])
+def _cloud_rows(cloud: Array, site: str, protocol: str, **sample: int) -> list[Row]:
+    moments = Moments(cloud.shape[1], **sample)  # pyright: ignore[reportArgumentType]  # reservoir and seed
     moments.update(torch.from_numpy(np.ascontiguousarray(cloud)))
     return cloud_rows(measure_cloud(moments, neighbours=False), site=site, protocol=protocol)
 
@@ -242,24 +166,27 @@ def _logarithm(result: PartitionResult) -> str:
     return "overflow" if result.log_ratio is None else f"log I(W) = {result.log_ratio:.6g}"
 
 
-def token_counts(model: OpenModel, text: Source[Any]) -> NDArray[np.int64]:
-    """How often each token occurs in a text, by id."""
+def token_counts(model: OpenModel, text: Source[Any], *, limit: int | None = None) -> Counts:
+    """How often each token occurs in a text, by id; documents that are token ids already are counted as they are."""
     tokenizer = getattr(model.processor, "tokenizer", model.processor)
     counts: Counter[int] = Counter()
-    for document in text:
-        counts.update(tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"])
+    for document in islice(text, limit):
+        ids = document.ids
+        counts.update(
+            tokenizer(document.text, add_special_tokens=False, verbose=False).input_ids if ids is None else ids
+        )
     dense = np.zeros(max(counts, default=0) + 1, dtype=np.int64)
     for token, count in counts.items():
         dense[token] = count
     return dense
 
 
-def _fitted(counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+def _fitted(counts: Counts, size: int) -> Counts:
     """Counts for every row of a matrix; a matrix may hold more rows than the tokenizer has tokens."""
     return np.pad(counts, (0, max(0, size - len(counts))))[:size]
 
 
-def _frequency_rows(cloud: Array, axis: Array, counts: NDArray[np.int64], site: str, protocol: str) -> list[Row]:
+def _frequency_rows(cloud: Array, axis: Array, counts: Counts, site: str, protocol: str) -> list[Row]:
     """Spearman correlation of log frequency with norm and with the first component, over the tokens that occur."""
     counts = _fitted(counts, len(cloud))
     seen = counts > 0
@@ -270,10 +197,16 @@ def _frequency_rows(cloud: Array, axis: Array, counts: NDArray[np.int64], site: 
         words = f"{protocol}; {int(seen.sum())} tokens that occur {int(counts.sum())} times"
         rows.append(
             Row(
-                site=site, metric=f"spearman_log_frequency_{name}", value=value, low=low, high=high, null=0.0,
-                n=int(seen.sum()), protocol=words,
+                site=site,
+                metric=f"spearman_log_frequency_{name}",
+                value=value,
+                low=low,
+                high=high,
+                null=0.0,
+                n=int(seen.sum()),
+                protocol=words,
             )
-        )  # fmt: skip
+        )
     return rows
 
 
@@ -292,27 +225,3 @@ def spearman(a: Array, b: Array) -> tuple[float | None, float | None, float | No
     z = np.arctanh(np.clip(value, -1 + 1e-12, 1 - 1e-12))
     half = 1.959964 * np.sqrt((1 + value * value / 2) / (len(a) - 3))
     return value, float(np.tanh(z - half)), float(np.tanh(z + half))
-
-
-def _placed(row: Row, model: OpenModel, step: int | None) -> Row:
-    return replace(row, model=model.name, revision=model.revision, step=step)
-
-
-def verdict_on(rows: Sequence[Row]) -> str:
-    """Each matrix at the last step: I(W) against its reference, and how much of the energy its mean row carries."""
-    last = max((row.step for row in rows if row.step is not None), default=None)
-    words = []
-    for site in ("vocabulary.input", "vocabulary.output"):
-        mine = {row.metric: row for row in rows if row.site == site and row.step == last}
-        if mine:
-            found, drift = mine["partition_one_sided"], mine["drift_ratio"]
-            words.append(
-                f"{site.partition('.')[2]} vocabulary: I(W) = {_number(found.value)} (random directions: "
-                f"{_number(found.null)}), mean cosine {_number(mine['mean_cosine'].value)}, "
-                f"{_number(drift.value)} of the energy in the mean row"
-            )
-    return "; ".join(words)
-
-
-def _number(value: float | None) -> str:
-    return "missing" if value is None else f"{value:.3g}"

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 import zoo
 from anisoscope.errors import ModelError
-from anisoscope.inputs.sources import open_source
+from anisoscope.inputs.sources import Document, open_source
 from anisoscope.models.open import open_model
-from anisoscope.runs.store import open_run
-from anisoscope.studies.checkpoints import open_checkpoints, split_revision, steps_of
-from anisoscope.studies.vocabulary import (
+from anisoscope.studies.vocabulary.matrices import (
     Matrix,
-    VocabularySettings,
     measure_matrix,
-    measure_vocabularies,
     spearman,
     token_counts,
-    verdict_on,
     vocabulary_matrices,
-    vocabulary_study,
 )
 
 
@@ -110,16 +103,6 @@ def test_a_model_without_vocabulary_is_refused() -> None:
         vocabulary_matrices(opened("vit", head=False))
 
 
-def test_a_series_keeps_its_steps_and_pictures() -> None:
-    result = vocabulary_study([(0, opened("gpt_neox")), (1000, opened("gpt_neox", seed=1))], points=50)
-    steps = {row.step for row in result.rows}
-    assert steps == {0, 1000}
-    assert result.arrays["1000/vocabulary.output/points"].shape == (50, 2)
-    one = [r.value for r in result.rows if r.site == "vocabulary.input" and r.metric == "partition_both"]
-    assert one[0] != one[1]
-    assert "output vocabulary" in verdict_on(result.rows)
-
-
 def test_pictures_lie_on_the_first_two_singular_directions() -> None:
     w = shifted()
     _, arrays = measure_matrix(Matrix("vocabulary.input", w, False), points=len(w))
@@ -161,22 +144,7 @@ def test_spearman_equals_scipy_and_needs_four_pairs() -> None:
     assert spearman(a[:3], b[:3]) == (None, None, None)
 
 
-def test_the_run_is_kept_and_used_again(tmp_path) -> None:
-    folder = zoo.save("gpt_neox", tmp_path / "model")
-    settings = VocabularySettings(models=[str(folder)], points=40)
-    first = measure_vocabularies(settings, out=tmp_path / "run")
-    again = measure_vocabularies(settings, out=tmp_path / "run")
-    assert first.verdict == again.verdict
-    run = open_run(tmp_path / "run")
-    assert run.command == "vocabulary"
-    assert run.arrays()["0/vocabulary.input/points"].shape == (40, 2)
-
-
-def test_checkpoints_open_in_order_with_their_steps(tmp_path) -> None:
-    names = [str(zoo.save("gpt2", tmp_path / f"checkpoint-{step}", seed=step)) for step in (0, 20)]
-    found = list(open_checkpoints(names))
-    assert [step for step, _ in found] == [0, 20]
-    weights = [model.module.get_input_embeddings().weight for _, model in found]  # pyright: ignore
-    assert not torch.equal(weights[0], weights[1])
-    assert steps_of(["a/step_20k", "a/step_40k"]) == [20_000, 40_000]
-    assert split_revision(names[0]) == (names[0], None)
+def test_documents_of_token_ids_are_counted_as_they_are_and_a_limit_holds() -> None:
+    text = open_source([Document("a", "", ids=(5, 5, 9)), Document("b", "", ids=(7,))], "text")
+    assert token_counts(opened("gpt2"), text).tolist() == [0, 0, 0, 0, 0, 2, 0, 1, 0, 1]
+    assert token_counts(opened("gpt2"), text, limit=1).sum() == 3
