@@ -36,6 +36,7 @@ MAY_IMPORT["training"] = MAY_IMPORT["runs"] | {"runs"}
 MAY_IMPORT["studies"] = MAY_IMPORT["training"] | {"training"}
 MAY_IMPORT["watch"] = MAY_IMPORT["studies"] | {"studies"}
 MAY_IMPORT["report"] = {"errors", "runs", "geometry", "inference"}
+MAY_IMPORT["results"] = {"errors", "runs", "report"}
 ALL = {*MAY_IMPORT, "cli", "api"}
 MAY_IMPORT |= {"cli": ALL, "api": ALL - {"cli"}, "__init__": ALL - {"cli"}, "__main__": ALL}
 
@@ -57,9 +58,8 @@ def imports(path: Path) -> list[tuple[str, int, bool]]:
             base = _absolute(path, node)
             names = [f"{base}.{alias.name}" for alias in node.names] if base == "anisoscope" else [base]
             found += [(name, node.lineno, node not in late) for name in names]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):  # imported by a string
-            if re.fullmatch(r"anisoscope(\.[a-z_]+)+\.?(:\w+)?", node.value):
-                found.append((node.value.partition(":")[0].rstrip("."), node.lineno, False))
+        elif isinstance(node, ast.Constant) and re.fullmatch(r"anisoscope(\.[a-z_]+)+\.?(:\w+)?", str(node.value)):
+            found.append((node.value.partition(":")[0].rstrip("."), node.lineno, False))  # imported by a string
     return found
 
 
