@@ -7,16 +7,32 @@ READY := $(VENV)/.ready
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 OFFLINE := HF_HUB_OFFLINE=1 HF_HUB_DISABLE_TELEMETRY=1
 
-.PHONY: demo test lint types pytest bench docs browser clean
+DENO_VERSION := 2.9.8
+TOOLS := .tools/deno-$(DENO_VERSION)
+DENO := $(TOOLS)/bin/deno
+SCRIPTS := $(wildcard src/anisoscope/report/page/assets/*/*.js)
+export DENO_DIR := $(CURDIR)/.tools/cache
+export DENO_NO_UPDATE_CHECK := 1
+
+.PHONY: demo test lint js types pytest bench docs browser clean
 
 demo: $(READY)
 	$(OFFLINE) $(BIN)/anisoscope demo --out demo
 
 test: lint types pytest
 
-lint: $(READY)
+lint: $(READY) js
 	$(BIN)/ruff check src tests scripts
 	$(BIN)/ruff format --check src tests scripts
+
+# the scripts of the page; deno comes as a wheel, and needs no network once it is here
+js: $(DENO)
+	$(DENO) fmt --check --quiet
+	$(DENO) lint --quiet
+	$(DENO) check --quiet $(SCRIPTS)
+
+$(DENO): | $(READY)
+	$(BIN)/python -m pip install --quiet --no-deps --target $(TOOLS) deno==$(DENO_VERSION)
 
 types: $(READY)
 	$(BIN)/pyright

@@ -119,7 +119,7 @@ def table_page() -> str:
         words.TABLE,
         table(("column", "type", "meaning"), columns),
         "## Metrics",
-        words.METRICS_OF_A_CLOUD,
+        words.METRICS,
     ]
     for group in GROUPS:
         shown = [m for m in METRICS.values() if m.group == group]

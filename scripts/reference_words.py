@@ -39,13 +39,14 @@ TENSOR_MEANINGS = {
     "open.keys": "keys of sequences that may still go on (uint64 bits)",
     "open.sums": "their Σu, in `rest` and in `first`",
     "open.counts": "their numbers of vectors, in `rest` and in `first`, and of arrivals",
-    "closed.keys": "keys of sequences that are complete, sorted",
-    "meta": "d, groups, whether there is a second moment, seed, rows that came without a sequence",
+    "closed.keys": "keys of the last 16,384 sequences that are complete, in order of closing",
+    "numbered": "ranges of rows that came without a sequence: first, and one after the last",
+    "meta": "d, groups, whether there is a second moment, seed, how many sequences may be open",
     "reservoir.x": "the sampled vectors, in order of priority",
     "reservoir.keys": "keys of their sequences (uint64 bits)",
     "reservoir.positions": "their places in their sequences",
     "reservoir.first": "whether they are first positions",
-    "reservoir.meta": "d, capacity, seed",
+    "reservoir.meta": "d, capacity, seed, vectors that float32 cannot hold",
 }
 MANIFEST_MEANINGS = {
     "format": "version of this format; a reader refuses another",
@@ -74,11 +75,11 @@ One row is one measurement: a metric at a site, with its interval, its isotropic
 number is null in Parquet and in JSON, never 0 and never NaN. Every run folder holds the table as
 `measurements.parquet`, every command prints it with `--json` and writes it with `--csv`."""
 
-METRICS_OF_A_CLOUD = """\
-Of every site, by whichever command. [Metrics](../metrics.md) has their formulas, ranges and nulls, and the clouds that
-fool them. Besides, `cosine_share` has one row for each of the top dimensions, the dimension in `at`; `cosine_q01` …
-`cosine_q99` are quantiles of pair cosines, `cosine_mean_square` their mean square; `dimension` is d; `verdict` has no
-value, its `note` says it. What other studies report is told in [Studies and plans](plans.md)."""
+METRICS = """\
+Declared once, in `anisoscope.inference.metrics`. The first four groups are measured of every cloud, whatever the
+command; [Metrics](../metrics.md) has their formulas and nulls, and the clouds that fool them. The other groups belong
+to single studies ([Studies and plans](plans.md)). `cosine_share` has one row for each of the top dimensions, the
+dimension in `at`; `verdict` has no value, its `note` says it."""
 
 PLANS = """\
 Every run writes the plan that makes it again: `run.toml`, with the name of a command and its settings.

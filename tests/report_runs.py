@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from anisoscope.runs.array_names import TEXT_OF, pack_texts
 from anisoscope.runs.store import Run, write_run
 from anisoscope.runs.table import Row
 
@@ -55,13 +57,22 @@ def site_rows(model: str, site: str, layer: int | None, cosine: float, **more: o
     return [*rows, Row(metric="verdict", note=f"{word}: average cosine {cosine}", **common)]
 
 
-def series_run(folder: Path, model: str = "org/series", *, steps: tuple[int, ...] = (0, 100, 1000, 5000)) -> Run:
-    """As a sweep leaves it: sites and heads at every step, and the planes of the heads."""
+def series_run(
+    folder: Path,
+    model: str = "org/series",
+    *,
+    steps: tuple[int, ...] = (0, 100, 1000, 5000),
+    seeds: tuple[int | None, ...] = (None,),
+    texts: Sequence[str] = (),
+) -> Run:
+    """As a sweep leaves it: sites and heads at every step, the planes of the heads, and texts of their points."""
     rows: list[Row] = []
     layers, heads, rng = 3, 4, np.random.default_rng(0)
     for time, step in enumerate(steps):
         for k in range(layers):
-            rows += site_rows(model, f"block.{k}", k, 0.05 + 0.1 * time + 0.05 * k, step=step)
+            for seed in seeds:
+                cosine = 0.05 + 0.1 * time + 0.05 * k + 0.01 * (seed or 0)
+                rows += site_rows(model, f"block.{k}", k, cosine, step=step, seed=seed)
             for head in range(heads):
                 about = {
                     "model": model,
@@ -73,7 +84,15 @@ def series_run(folder: Path, model: str = "org/series", *, steps: tuple[int, ...
                 }
                 cosine = float(np.tanh((head - 1.5) * time / 3))
                 rows.append(
-                    Row(metric="query_key_cosine", value=cosine, low=cosine - 0.1, high=cosine + 0.1, null=0.0, **about)
+                    Row(
+                        metric="query_key_cosine",
+                        value=cosine,
+                        low=cosine - 0.1,
+                        high=cosine + 0.1,
+                        null=0.0,
+                        note="null sd 0.25",
+                        **about,
+                    )
                 )
                 rows.append(Row(metric="entropy_normalised", value=0.9 - 0.1 * time, null=1.0, **about))
                 rows.append(Row(metric="salience_share", value=0.1 * time, **about))
@@ -87,6 +106,12 @@ def series_run(folder: Path, model: str = "org/series", *, steps: tuple[int, ...
             arrays[f"{base}/{side}_points"] = (
                 path[:, :, None] + rng.standard_normal((len(steps), heads, 30, 2))
             ).astype(np.float32)
+            if texts:
+                kept = np.full((len(steps), heads, 30), -1)
+                kept[:, :, : len(texts)] = np.arange(len(texts))
+                arrays[TEXT_OF.format(points=f"{base}/{side}_points")] = kept
+    if texts:
+        arrays["texts"] = pack_texts(texts)
     return write_run(
         folder,
         command="sweep",
@@ -96,6 +121,27 @@ def series_run(folder: Path, model: str = "org/series", *, steps: tuple[int, ...
         protocol={},
         verdict="heads turn",
     )
+
+
+def heads_run(folder: Path, *, layers: int, heads: int) -> Run:
+    """As `anisoscope attention` leaves it, of any size."""
+    rng = np.random.default_rng(2)
+    rows = [
+        Row(
+            model="org/large",
+            site=f"block.{k}.head.{head}",
+            layer=k,
+            head=head,
+            metric="query_key_cosine",
+            value=float(rng.uniform(-1, 1)),
+            null=0.0,
+            n=900,
+            note="null sd 0.125",
+        )
+        for k in range(layers)
+        for head in range(heads)
+    ]
+    return write_run(folder, command="attention", settings={}, rows=rows, protocol={}, verdict="many heads")
 
 
 def block_run(folder: Path) -> Run:
@@ -140,6 +186,7 @@ def null_run(folder: Path) -> Run:
     edges = np.linspace(-1, 1, 201)
     rows = [
         Row(site="d=16", metric="cosine_sd", value=0.25, n=2),
+        Row(site="d=16", metric="cosine_q95", value=0.41, n=2),
         Row(site="d=16", metric="mean_cosine", value=0.0, n=100),
     ]
     arrays = {"cosine": edges, "density.16": np.exp(-(edges**2) * 8)}
@@ -178,7 +225,68 @@ def calibrate_run(folder: Path) -> Run:
     )
 
 
+def vectors_run(folder: Path, cosine: float = 0.4) -> Run:
+    """As `anisoscope vectors` leaves it: one cloud, without layers."""
+    rows = [row for row in site_rows("", "vectors", None, cosine) if row.positions == "all"]
+    for level, place in (("05", -0.3), ("25", -0.1), ("50", 0.0), ("75", 0.1), ("95", 0.3)):
+        rows.append(Row(site="vectors", metric=f"cosine_q{level}", value=cosine + place, null=place / 2, n=4096))
+    return write_run(
+        folder, command="vectors", settings={"files": ["x.npy"]}, rows=rows, protocol={}, verdict="drifted"
+    )
+
+
+def intervene_run(folder: Path, model: str = "org/gamma") -> Run:
+    """As `anisoscope intervene` leaves it: each intervention and its control."""
+    rows = [Row(model=model, site="untouched", metric="loss", value=1.7, n=99)]
+    for site, change in (("untouched", 0.0), ("mean_query", 0.5), ("mean_key", 0.0), ("drift@2", 0.3)):
+        sites = (site,) if site == "untouched" else (site, f"{site}.control")
+        for place, name in enumerate(sites):
+            value = change * (1 - 0.8 * place)
+            rows.append(Row(model=model, site=name, metric="loss_change", value=value, null=0.0, n=99))
+            rows.append(Row(model=model, site=name, metric="kl", value=value / 2, null=0.0, n=99))
+    verdict = "loss 1.700 nats; change by mean_query +0.500"
+    return write_run(folder, command="intervene", settings={"model": model}, rows=rows, protocol={}, verdict=verdict)
+
+
+def variants_run(folder: Path) -> Run:
+    """As `anisoscope variants` leaves it: arms with seeds, their means, differences to the control."""
+    rows: list[Row] = []
+    for arm, cosine in (("softmax", 0.4), ("gated", 0.2)):
+        for metric, site, value in (("mean_cosine", "blocks", cosine), ("validation_loss", "", 2 + cosine)):
+            about = {"model": arm, "site": site, "metric": metric}
+            rows += [Row(**about, seed=seed, value=value + 0.01 * (seed - 1)) for seed in range(3)]
+            rows.append(Row(**about, value=value, low=value - 0.03, high=value + 0.03, note="mean of 3 seeds"))
+    common = {"model": "gated", "site": "blocks", "null": 0.0, "note": "minus softmax, paired by 3 seeds"}
+    rows.append(Row(metric="mean_cosine_difference", value=-0.2, low=-0.25, high=-0.15, **common))
+    verdict = "gated: mean cosine 0.200 (lower)"
+    return write_run(folder, command="variants", settings={"arms": 2}, rows=rows, protocol={}, verdict=verdict)
+
+
+def vocabulary_run(folder: Path) -> Run:
+    """As `anisoscope vocabulary` leaves it: matrices of two checkpoints."""
+    rows = [
+        Row(model=model, site=site, step=step, metric=metric, value=value, null=0.9, n=260)
+        for model, step in (("first", 0), ("last", 64))
+        for site, value in (("vocabulary.input", 0.5), ("vocabulary.input.centred", 0.8))
+        for metric in ("partition_both", "mean_cosine")
+    ]
+    return write_run(
+        folder, command="vocabulary", settings={"models": ["a"]}, rows=rows, protocol={}, verdict="I(W) = 0.5"
+    )
+
+
 def every_run(folder: Path) -> list[Run]:
     """One run of each kind."""
-    makers = (layers_run, series_run, block_run, compare_run, null_run, calibrate_run)
+    makers = (
+        layers_run,
+        series_run,
+        block_run,
+        compare_run,
+        null_run,
+        calibrate_run,
+        vectors_run,
+        intervene_run,
+        variants_run,
+        vocabulary_run,
+    )
     return [make(folder / make.__name__.removesuffix("_run")) for make in makers]

@@ -1,11 +1,11 @@
 """anisoscope: an instrument for the geometry of neural representations.
 
-The public names are those of `anisoscope.api`, and `AnisotropyMonitor`, found on first use: importing this package
-imports nothing heavy.
+The public names are those of `anisoscope.api` (one function for each study), and `AnisotropyMonitor`, found on first
+use: importing this package imports nothing heavy.
 
 >>> import anisoscope
->>> sorted(name for name in dir(anisoscope) if name.startswith("measure"))
-['measure', 'measure_vectors']
+>>> [name for name in dir(anisoscope) if name.startswith("v")]
+['variants', 'vectors', 'vocabulary']
 """
 
 from __future__ import annotations
@@ -13,21 +13,64 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from anisoscope.api import Measurement, Run, calibrate, compare, measure, measure_vectors, open_run
+    from anisoscope.api import (
+        Measurement,
+        Result,
+        Run,
+        attention,
+        block,
+        calibrate,
+        compare,
+        final_norm,
+        intervene,
+        measure,
+        merge,
+        null,
+        open_run,
+        report,
+        sweep,
+        variants,
+        vectors,
+        vocabulary,
+    )
     from anisoscope.watch.monitor import AnisotropyMonitor
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
-    "AnisotropyMonitor", "Measurement", "Run", "calibrate", "compare", "measure", "measure_vectors", "open_run",
-]  # fmt: skip
+    "AnisotropyMonitor",
+    "Measurement",
+    "Result",
+    "Run",
+    "attention",
+    "block",
+    "calibrate",
+    "compare",
+    "final_norm",
+    "intervene",
+    "measure",
+    "merge",
+    "null",
+    "open_run",
+    "report",
+    "sweep",
+    "variants",
+    "vectors",
+    "vocabulary",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from importlib import import_module
+    from importlib import import_module
 
-        place = "anisoscope.watch.monitor" if name == "AnisotropyMonitor" else "anisoscope.api"
-        return getattr(import_module(place), name)
+    if name == "AnisotropyMonitor":
+        return import_module("anisoscope.watch.monitor").AnisotropyMonitor
+    if name in __all__:
+        return getattr(import_module("anisoscope.api"), name)
+    if not name.startswith("_"):  # a study without a function of its own
+        from anisoscope.runs.study import entries
+
+        if name.replace("_", "-") in entries():
+            return getattr(import_module("anisoscope.api"), name)
     raise AttributeError(f"module 'anisoscope' has no attribute {name!r}")
 
 

@@ -1,97 +1,210 @@
-"""The public functions of the library: read this first.
+"""The public functions of the library: one for each study, with the settings of its command. Read this first.
 
     import anisoscope
 
-    anisoscope.measure_vectors(x)                          # an array or tensor (n, d)
+    anisoscope.vectors(x)                                  # an array or tensor (n, d), or files
     anisoscope.measure("bert-base-uncased", texts)         # a model by name, or a module with its tokenizer
-    anisoscope.compare(before, after)                      # two measurements or run folders
     anisoscope.calibrate("embeddings.npy")                 # similarity floor and thresholds
+    anisoscope.compare(before, after)                      # two measurements or run folders
     anisoscope.open_run("anisoscope-runs/measure-…")       # whatever was kept
 
-Each returns a `Measurement`: `.table()`, `.to_pandas()`, `.value(metric, site=…)`, `.save(folder)`.
+Each takes the settings of its command as keywords, the options of the machine (`device`, `batch_tokens`, …), `out` to
+keep the run and `existing` as on the command line. Arrays, modules and lists of texts are accepted wherever a file or a
+name is; such a run cannot be repeated from its file, and says so. Each returns a `Result`: `.show()`, `.table()`,
+`.value(metric, site=…)`, `.plot()`, `.figures()`, `.report()`, `.save(folder)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from anisoscope.results import Result
+from anisoscope.runs import store
+from anisoscope.runs.job import IN_MEMORY
 from anisoscope.runs.measurement import Measurement
-from anisoscope.runs.store import Run, open_run
-from anisoscope.studies.vectors import measure_vectors
+from anisoscope.runs.perform import perform
+from anisoscope.runs.settings import Machine
+from anisoscope.runs.store import Existing, Run
+from anisoscope.runs.study import entries, find_study
 
-if TYPE_CHECKING:
-    from torch import nn
-
-__all__ = ["Measurement", "Run", "calibrate", "compare", "measure", "measure_vectors", "open_run"]
+Names = str | Path | Sequence[str | Path]
 
 
-def measure(
-    model: str | Path | nn.Module,
-    data: Any = None,
-    *,
-    processor: Any = None,
-    out: str | Path | None = None,
-    device: str = "cpu",
-    batch_tokens: int | None = None,
-    models_dir: str | Path | None = None,
-    trust_remote_code: bool = False,
-    **settings: Any,
-) -> Measurement:
-    """Measure every layer of a model.
+def measure(model: Any, data: Any = None, *, processor: Any = None, **settings: Any) -> Result:
+    """How anisotropic each layer of a model is. `model`: a Hub id, a folder, a GGUF file, a module, or several."""
+    return _on_models("measure", model, data, processor, settings)
 
-    - `model`: a hub id, a folder, a GGUF file, or a module (then `processor` is its tokenizer or feature extractor).
-    - `data`: what `inputs.open_source` takes: paths, a list of texts, clips or pictures; None for what is embedded.
-    - `settings`: those of `anisoscope measure` (`sites`, `specials`, `maps`, `length`, `limit`, `spectrum`, …).
-    - `out`: keep it as a run folder.
+
+def attention(model: Any, data: Any = None, *, processor: Any = None, **settings: Any) -> Result:
+    """Queries, keys and attention rows of a model, by layer and head."""
+    return _on_models("attention", model, data, processor, settings)
+
+
+def intervene(model: Any, data: Any = None, *, processor: Any = None, **settings: Any) -> Result:
+    """Take a part of the drift away while a model runs and see what it was for."""
+    return _on_models("intervene", model, data, processor, settings)
+
+
+def final_norm(models: Any, data: Any = None, *, processor: Any = None, **settings: Any) -> Result:
+    """What a model's norms do to its geometry; several models are checkpoints in order."""
+    return _on_models("final-norm", models, data, processor, settings)
+
+
+def vocabulary(models: Any, data: Any = None, *, processor: Any = None, **settings: Any) -> Result:
+    """Input and output vocabulary matrices; several models are checkpoints in order."""
+    return _on_models("vocabulary", models, data, processor, settings)
+
+
+def sweep(series: str | Path, data: Any = None, **settings: Any) -> Result:
+    """Hidden states and attention along a series of checkpoints."""
+    given, named = _data(data)
+    return _perform("sweep", {"series": str(series), **named, **settings}, given)
+
+
+def vectors(files: Any, groups: Sequence[Any] | None = None, **settings: Any) -> Result:
+    """Vectors in files or arrays (n, d); `groups` names the sequence (document, user, …) of each row of an array.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).standard_normal((2000, 16)) + 1.0
+    >>> found = vectors(x, neighbours=False)
+    >>> str(found.verdict), round(found.value("mean_cosine"), 2)
+    ('drifted', 0.51)
     """
-    from anisoscope.inputs.sources import open_source
-    from anisoscope.models.open import open_model
-    from anisoscope.studies.measure.drift import drift_rows
-    from anisoscope.studies.measure.study import Machine, MeasureSettings, measure_opened, verdict_line
-
-    name = str(model) if isinstance(model, str | Path) else type(model).__name__
-    chosen = MeasureSettings.check({"models": [name], **settings})
-    opened = open_model(
-        model, revision=chosen.revision, modality=chosen.modality, tower=chosen.tower, dtype=chosen.dtype,
-        device=device, trust_remote_code=trust_remote_code, models_dir=models_dir, processor=processor,
-    )  # fmt: skip
-    options = {"documents": chosen.documents, "column": chosen.column} if opened.modality == "text" else {}
-    source = open_source(data, opened.modality, **options)  # pyright: ignore[reportArgumentType]  # checked there
-    machine = Machine(device, batch_tokens, None if models_dir is None else Path(models_dir), trust_remote_code)
-    found = measure_opened(opened, source, chosen, machine)
-    rows = [*found.rows, *drift_rows(found.rows)]
-    measurement = Measurement(
-        tuple(rows), verdict_line(rows), found.notes, None, chosen.command, chosen.as_dict(), {name: found.protocol},
-        {name: found.data}, state=found.state(),
-    )  # fmt: skip
-    return measurement if out is None else Measurement.of_run(measurement.save(out, model={name: found.model}))
+    given, named = _vectors("files", files)
+    return _perform("vectors", {**named, **settings}, {**given, **({} if groups is None else {"groups": groups})})
 
 
-def compare(first: Measurement | Run | str | Path, second: Measurement | Run | str | Path) -> Measurement:
-    """Second minus first, site by site, with intervals paired by sequence group where the data is the same."""
-    from anisoscope.studies.compare import compare_runs
+def calibrate(files: Any, *, queries: Any = None, groups: Sequence[Any] | None = None, **settings: Any) -> Result:
+    """Similarity floor and thresholds of embeddings, and what would help."""
+    given, named = _vectors("files", files)
+    if queries is not None:
+        more, names = _vectors("queries", queries)
+        given, named = {**given, **more}, {**named, **names}
+    return _perform("calibrate", {**named, **settings}, {**given, **({} if groups is None else {"groups": groups})})
 
-    with TemporaryDirectory() as folder:
-        return compare_runs(_as_run(first, Path(folder) / "first"), _as_run(second, Path(folder) / "second"))
+
+def null(dim: int | Sequence[int], **settings: Any) -> Result:
+    """What isotropy would look like in this many dimensions."""
+    return _perform("null", {"dim": [dim] if isinstance(dim, int) else list(dim), **settings}, {})
 
 
-def _as_run(what: Measurement | Run | str | Path, folder: Path) -> Run:
+def block(**settings: Any) -> Result:
+    """The untrained block under a drift."""
+    return _perform("block", settings, {})
+
+
+def variants(data: Names, **settings: Any) -> Result:
+    """Train kinds of attention, or objectives, side by side and measure them."""
+    return _perform("variants", {"data": _listed(data), **settings}, {})
+
+
+def compare(first: Any, second: Any, **settings: Any) -> Result:
+    """Second minus first, site by site; each a run folder, an opened run or a measurement."""
+    with ExitStack() as stack:
+        folders = [str(stack.enter_context(_folder(what))) for what in (first, second)]
+        return _perform("compare", {"first": folders[0], "second": folders[1], **settings}, {})
+
+
+def merge(runs: Sequence[str | Path | Run], out: str | Path, *, existing: Existing = "refuse") -> Result:
+    """Add up the runs of shards: the run of one pass over all the data."""
+    from anisoscope.runs.merging import merge_runs
+
+    return _result(merge_runs(runs, out, existing=existing))
+
+
+def report(runs: Any, path: str | Path = "report.html", *, title: str | None = None) -> Path:
+    """One HTML page of runs (folders, opened runs, measurements) that opens offline."""
+    from anisoscope.report.page.write import write_page
+
+    several = list(runs) if isinstance(runs, list | tuple) else [runs]
+    with ExitStack() as stack:
+        opened = [store.open_run(stack.enter_context(_folder(what))) for what in several]
+        return write_page(opened, Path(path), title=title)
+
+
+def open_run(folder: str | Path) -> Result:
+    """The measurement that a run folder holds."""
+    return Result.of_run(store.open_run(folder))
+
+
+# -- from objects to settings ------------------------------------------------------------------------------------------
+
+
+def _perform(name: str, settings: dict[str, Any], given: dict[str, Any]) -> Result:
+    """Carry out a study with settings, machine options, `out` and `existing` all given as keywords."""
+    study = find_study(name)
+    machine = {key: settings.pop(key) for key in list(settings) if key in study.machine}
+    out, existing = settings.pop("out", None), settings.pop("existing", "resume")
+    figures = settings.pop("figures", False)
+    checked = study.settings.check(settings, command=name)
+    found = _result(
+        perform(study, checked, machine=Machine.check(machine, command=name), out=out, existing=existing, given=given)
+    )
+    if figures:
+        found.figures()
+    return found
+
+
+def _result(found: Measurement) -> Result:
+    return Result(**{name: getattr(found, name) for name in Measurement.__dataclass_fields__})
+
+
+def _on_models(name: str, model: Any, data: Any, processor: Any, settings: dict[str, Any]) -> Result:
+    several = list(model) if isinstance(model, list | tuple) else [model]
+    objects = [None if isinstance(one, str | Path) else one for one in several]
+    names = [f"{IN_MEMORY} {type(one).__name__}" if not isinstance(one, str | Path) else str(one) for one in several]
+    field = "models" if "models" in find_study(name).settings.model_fields else "model"
+    given, named = _data(data)
+    if any(one is not None for one in objects):
+        given["models"] = objects
+    if processor is not None:
+        given["processor"] = processor
+    return _perform(name, {field: names if field == "models" else names[0], **named, **settings}, given)
+
+
+def _data(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What was given as objects, and what was given by name. A list of texts is an object, a list of paths is not."""
+    if data is None:
+        return {}, {}
+    if isinstance(data, str | Path):
+        return {}, {"data": [str(data)]}
+    if isinstance(data, list | tuple) and data and all(isinstance(one, Path) for one in data):
+        return {}, {"data": [str(one) for one in data]}
+    return {"data": data}, {"data": [f"{IN_MEMORY} {type(data).__name__}"]}
+
+
+def _vectors(field: str, files: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    several = list(files) if isinstance(files, list | tuple) else [files]
+    if all(isinstance(one, str | Path) for one in several):
+        return {}, {field: [str(one) for one in several]}
+    return {field: files}, {field: [f"{IN_MEMORY} {type(files).__name__}"]}
+
+
+def _listed(names: Names) -> list[str]:
+    return [str(names)] if isinstance(names, str | Path) else [str(one) for one in names]
+
+
+@contextmanager
+def _folder(what: Any) -> Iterator[Path]:
+    """The folder of a run, a measurement, or of what is in memory only."""
     if isinstance(what, Run):
-        return what
-    if isinstance(what, Measurement):
-        return what.run or what.save(folder)
-    return open_run(what)
+        yield what.folder
+    elif isinstance(what, Measurement) and what.run is None:
+        with TemporaryDirectory() as folder:
+            yield what.save(Path(folder) / what.command).folder
+    elif isinstance(what, Measurement):
+        assert what.run is not None
+        yield what.run.folder
+    else:
+        yield Path(what)
 
 
-def calibrate(
-    files: str | Path | Sequence[str | Path], *, out: str | Path | None = None, **settings: Any
-) -> Measurement:
-    """Similarity floor and thresholds of the embeddings in files; `settings` as of `anisoscope calibrate`."""
-    from anisoscope.studies.calibrate import CalibrateSettings, calibrate_files
-
-    several = [files] if isinstance(files, str | Path) else list(files)
-    chosen = CalibrateSettings.check({"files": [str(file) for file in several], **settings})
-    return calibrate_files(chosen, out=None if out is None else Path(out))
+def __getattr__(name: str) -> Callable[..., Result]:
+    """A study that has no function of its own here is reached by its name, with its settings as keywords."""
+    if name.replace("_", "-") not in entries():
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return lambda **settings: _perform(name.replace("_", "-"), settings, {})

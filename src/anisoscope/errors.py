@@ -51,6 +51,18 @@ class StoreError(AnisoscopeError):
     """A run folder cannot be read or written."""
 
 
+class RanksLost(AnisoscopeError):
+    """A worker of a distributed run died again and again on the same piece of work."""
+
+    def __init__(self, unit: str, error: object) -> None:
+        super().__init__(
+            "a worker died several times on the same part of the data",
+            where=unit,
+            got=str(error).splitlines()[0] if str(error) else type(error).__name__,
+            do="look for too little memory; then give the same command again: it continues",
+        )
+
+
 class MissingExtra(AnisoscopeError):
     """An optional library is needed and is not installed."""
 

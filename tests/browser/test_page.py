@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,9 +16,14 @@ from anisoscope.report.page.write import write_page
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-)  # fmt: skip
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 HOSTILE = "<script>alert(1)</script>"
 pytestmark = [
     pytest.mark.browser,
@@ -48,12 +54,15 @@ def opened(browser):
         context = browser.new_context(viewport={"width": width, "height": 900}, reduced_motion="reduce", **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(90_000)
-        page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+        page.set_default_timeout(30_000)
+        page.on("console", lambda message: wrong.append(message.text))
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("dialog", lambda dialog: (wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         page.on("request", lambda request: asked.append(request.url))
         page.goto(f"{path.as_uri()}{at}")
+        page.locator(
+            "#table tbody tr"
+        ).first.wait_for()  # sections are filled while the reader looks at the first screen
         return page
 
     yield visit
@@ -83,8 +92,25 @@ def saved(page, button) -> tuple[str, bytes]:
 def test_only_the_sections_that_the_runs_hold(opened, file, tmp_path):
     page = opened(file)
     names = page.get_by_role("navigation", name="Sections").get_by_role("link").all_inner_texts()
-    assert names == ["Summary", "Layers", "Drift", "Spectrum", "Dimensions", "Heads", "Series", "Block",
-                     "Thresholds", "Null", "Comparison", "Table", "Provenance"]  # fmt: skip
+    assert names == [
+        "Summary",
+        "Vectors",
+        "Thresholds",
+        "Layers",
+        "Drift",
+        "Spectrum",
+        "Dimensions",
+        "Heads",
+        "Training",
+        "Block",
+        "Interventions",
+        "Variants",
+        "Vocabulary",
+        "Comparison",
+        "Null",
+        "Table",
+        "Provenance",
+    ]
     alone = opened(write_page([report_runs.null_run(tmp_path / "run")], tmp_path / "null.html"))
     assert alone.locator("#sections a").all_inner_texts() == ["Summary", "Null", "Table", "Provenance"]
 
@@ -98,20 +124,20 @@ def test_charts_are_drawn_when_they_come_into_view(opened, file):
 
 def test_the_curve_is_the_table_and_a_metric_can_be_chosen(opened, file):
     page = opened(file)
-    line = next(trace for trace in drawn(figure(page, "Average cosine")) if trace["name"] == "org/beta")
+    line = next(trace for trace in drawn(page.locator("#layers figure")) if trace["name"] == "org/beta")
     assert line["x"] == list(range(8))
     assert line["y"] == pytest.approx([0.05 + 0.03 * k for k in range(8)])
-    page.get_by_label("Metric").first.select_option("drift_norm")
-    line = next(trace for trace in drawn(figure(page, "Drift norm")) if trace["name"] == "org/beta")
+    page.locator("#layers").get_by_label("Metric").select_option("drift_norm")
+    line = next(trace for trace in drawn(page.locator("#layers figure")) if trace["name"] == "org/beta")
     assert line["y"][1] == pytest.approx(3 + 10 * 0.08)
     page.get_by_label("first only").check(force=True)
-    line = next(trace for trace in drawn(figure(page, "Drift norm")) if trace["name"] == "org/beta")
+    line = next(trace for trace in drawn(page.locator("#layers figure")) if trace["name"] == "org/beta")
     assert line["y"][1] == pytest.approx(3 + 10 * 0.28)
 
 
 def test_a_model_is_toggled_everywhere_and_keeps_its_colour(opened, file):
     page = opened(file)
-    layers, drift = figure(page, "Average cosine"), figure(page, "Average cosine against drift ratio")
+    layers, drift = page.locator("#layers figure"), figure(page, "Average cosine against drift ratio")
     drawn(layers)
     assert "org/beta" in [trace["name"] for trace in drawn(drift)]
     colour = "plot => plot.data.find(trace => trace.name === 'org/alpha').marker.color"
@@ -145,15 +171,30 @@ def test_the_drift_slider_moves_the_block(opened, file):
 
 def test_a_head_opens_by_click_and_by_keyboard(opened, file):
     page = opened(file)
-    name = "Cos(Q̄, K̄) by layer and head"
-    cells = drawn(figure(page, name))[0]["z"]
+    chart = figure(page, "Cos(Q̄, K̄) by layer and head")
+    cells = drawn(chart)[0]["z"]
     assert [len(cells), len(cells[0])] == [3, 4]
+    assert page.locator("#head h3").inner_text() == "block.0, head 0"  # the first of those that stand out most
     page.locator("#heads .plot .nsewdrag").click(position={"x": 20, "y": 20})
     assert page.locator("#head h3").inner_text() == "block.2, head 0"
     page.locator("#heads").get_by_label("Head", exact=True).select_option("3")
     page.locator("#heads").get_by_label("Layer", exact=True).select_option("block.1")
     assert page.locator("#head h3").inner_text() == "block.1, head 3"
     assert page.locator("#head tbody tr").count() == 3
+
+
+def test_heads_beyond_chance_are_outlined_and_cosines_span_their_whole_range(opened, file):
+    """tanh(±0.5) and tanh(±1.5) at the last step, against ±1.96·0.25 = ±0.49: half of the heads are beyond."""
+    page = opened(file)
+    chart = figure(page, "Cos(Q̄, K̄) by layer and head")
+    drawn(chart)
+    caption = chart.locator("figcaption").inner_text()
+    assert caption.startswith("6 of 12 heads lie beyond ±0.49")
+    outlined = chart.locator(".plot").evaluate(
+        "plot => plot.layout.shapes.map((one) => Math.round((one.x0 + one.x1) / 2))"
+    )
+    assert sorted(outlined[:6]) == [0, 0, 0, 3, 3, 3]
+    assert chart.locator(".plot").evaluate("plot => [plot.data[0].zmin, plot.data[0].zmax]") == [-1, 1]
 
 
 def test_the_table_filters_sorts_and_pages(opened, file):
@@ -179,7 +220,7 @@ def test_the_table_filters_sorts_and_pages(opened, file):
 
 def test_charts_are_saved_as_svg_png_and_csv(opened, file):
     page = opened(file, color_scheme="dark")
-    chart = figure(page, "Average cosine")
+    chart = page.locator("#layers figure")
     drawn(chart)
     name, content = saved(page, chart.get_by_role("button", name="SVG"))
     assert name == "average-cosine.svg"
@@ -192,6 +233,177 @@ def test_charts_are_saved_as_svg_png_and_csv(opened, file):
     assert len(rows) == 8 + 8 + 3
     assert rows[0]["site"] == "embeddings"
     assert float(rows[0]["low"]) == pytest.approx(0.03)
+
+
+def test_the_first_screen_holds_the_sentence_and_the_chart_of_the_training(opened, file):
+    page = opened(file)
+    sync_api.expect(page.locator(".lead")).to_be_in_viewport()
+    chart = page.locator("#lead figure")
+    lines = drawn(chart)
+    assert [line["name"] for line in lines if line["name"]] == ["block.0", "block.1", "block.2"]
+    assert "0.45 at step 5,000" in chart.locator(".annotation-text").all_text_contents()
+
+
+LEADS = {
+    "layers": "Average cosine by layer",
+    "calibrate": "Cosine of unrelated pairs",
+    "vectors": "Similarities of pairs",
+    "compare": "Difference in average cosine",
+    "intervene": "Change of the loss (nats)",
+    "variants": "Average cosine",
+    "vocabulary": "I(W), both signs",
+    "block": "Average cosine against the drift norm",
+    "null": "Cosine of two isotropic vectors",
+}
+
+
+@pytest.mark.parametrize("kind", LEADS)
+def test_every_study_opens_with_the_chart_that_matters(opened, tmp_path, kind):
+    run = getattr(report_runs, f"{kind}_run")(tmp_path / kind)
+    page = opened(write_page([run], tmp_path / "page.html"), width=390)
+    assert page.locator("#lead h2").inner_text() == LEADS[kind]
+    assert drawn(page.locator("#lead figure"))
+    assert page.locator(".card").count() == (2 if kind == "layers" else 1)
+
+
+def test_seeds_are_lines_of_their_own(opened, tmp_path):
+    run = report_runs.series_run(tmp_path / "run", steps=(0, 10), seeds=(0, 1))
+    page = opened(write_page([run], tmp_path / "page.html"))
+    lines = [line for line in drawn(page.locator("#lead figure")) if line["name"]]
+    assert [line["name"] for line in lines][:3] == ["block.0, seed 0", "block.0, seed 1", "block.1, seed 0"]
+    assert all(line["x"] == [0, 1] for line in lines)
+
+
+def test_interventions_stand_beside_their_controls(opened, file):
+    page = opened(file)
+    tried, control = drawn(page.locator("#interventions figure"))
+    assert (tried["y"], tried["x"]) == (["mean query", "mean key", "drift × 2"], [0.5, 0, 0.3])
+    assert control["y"] == tried["y"]
+    assert control["x"] == pytest.approx([0.1, 0, 0.06])
+
+
+def test_variants_are_means_with_their_seeds(opened, file):
+    page = opened(file)
+    means, seeds = drawn(page.locator("#variants figure"))
+    assert dict(zip(means["y"], means["x"], strict=True)) == {"softmax": 0.4, "gated": 0.2}
+    assert len(seeds["x"]) == 6
+    assert page.locator("#variants .panel tbody tr").inner_text().split("\t")[4] == "changed"
+
+
+def test_files_of_vectors_are_bars_and_no_layers(opened, file):
+    page = opened(file)
+    bar = drawn(page.locator("#vectors figure").first)[0]
+    assert (bar["x"], bar["y"]) == ([0.4], ["vectors"])
+    names = [line["name"] for line in drawn(page.locator("#layers figure"))]
+    assert "vectors" not in names
+
+
+def test_any_two_of_the_page_are_compared(opened, file):
+    page = opened(file)
+    section = page.locator("#compare")
+    cells = section.locator(".panel tbody tr").nth(4).locator("td").all_inner_texts()
+    assert cells == ["block.4", "average cosine", "0.1", "0.2", "0.04", "0.025 … 0.055", "yes"]
+    section.get_by_label("Comparison").select_option("free")
+    section.get_by_label("Before", exact=True).select_option(label="org/alpha")
+    section.get_by_label("After", exact=True).select_option(label="org/beta")
+    cells = section.locator(".panel tbody tr").last.locator("td").all_inner_texts()
+    before, after, difference = (float(cell) for cell in cells[2:5])
+    assert (cells[0], before, after, difference) == ("final_norm", 0.155, 0.26, 0.105)
+    reach = 0.02 * 2**0.5  # two independent intervals of ±0.02
+    assert [float(end) for end in cells[5].split(" … ")] == pytest.approx([0.105 - reach, 0.105 + reach], abs=1e-4)
+    assert cells[6] == "yes"
+    section.get_by_label("Before", exact=True).select_option(label="org/series, step 0")
+    section.get_by_label("After", exact=True).select_option(label="org/series, step 5,000")
+    assert section.locator(".panel h3").inner_text() == "3 of 3 changed by more than their interval"
+
+
+def test_a_link_shows_the_same_view_and_back_takes_a_choice_back(opened, file):
+    page = opened(file)
+    drawn(page.locator("#layers figure"))
+    page.locator("#layers").get_by_label("Metric").select_option("drift_norm")
+    page.locator("#heads").get_by_label("Layer", exact=True).select_option("block.2")
+    page.locator("#series").get_by_role("slider").press("Home")
+    page.locator("#layers").get_by_role("button", name="org/beta").press("Enter")
+    address = page.evaluate("location.hash")
+    again = opened(file, at=address)
+    assert again.locator("#layers h3").first.inner_text() == "Drift norm"
+    assert again.locator("#layers").get_by_label("Metric").input_value() == "drift_norm"
+    assert again.locator("#head h3").inner_text() == "block.2, head 0"
+    assert again.locator("#series output").inner_text() == "0"
+    assert "org/beta" not in [line["name"] for line in drawn(again.locator("#layers figure"))]
+    page.go_back()
+    sync_api.expect(page.locator("#layers").get_by_role("button", name="org/beta")).to_have_attribute(
+        "aria-pressed", "true"
+    )
+    page.go_back()
+    sync_api.expect(page.locator("#head h3")).to_have_text("block.0, head 0")
+    assert page.locator("#layers").get_by_label("Metric").input_value() == "drift_norm"
+
+
+def test_a_false_address_shows_the_first_view(opened, file):
+    page = opened(file, at="#heads?layers.metric=nothing&heads.head=%3Cimg%20src=x%3E&page.hide=99&series.step=7")
+    assert page.locator("#layers").get_by_label("Metric").input_value() == "mean_cosine"
+    assert page.locator("#head h3").inner_text() == "block.0, head 0"
+    assert page.locator("#series output").inner_text() == "5,000"
+
+
+def test_sampled_vectors_show_their_text_where_the_run_kept_it(opened, tmp_path):
+    told = report_runs.series_run(tmp_path / "told", texts=[HOSTILE, "a second text"])
+    plain = report_runs.series_run(tmp_path / "plain")
+    hovered = []
+    for run in (told, plain):
+        page = opened(write_page([run], tmp_path / f"{run.name}.html"))
+        chart = figure(page, "Queries and keys of block.0, head 0")
+        drawn(chart)
+        hovered.append(chart.locator(".plot").evaluate("plot => [plot.data[0].hoverinfo, plot.data[0].text]"))
+        if run is told:
+            chart.locator(".plot").evaluate("plot => Plotly.Fx.hover(plot, [{ curveNumber: 0, pointNumber: 0 }])")
+            assert HOSTILE in chart.locator(".hoverlayer").first.evaluate("layer => layer.textContent")
+    assert hovered[0][1][1] == "a second text"
+    assert hovered[1] == ["skip", None]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_every_section_draws_without_a_message_or_a_second_request(opened, file, width, scheme):
+    page = opened(file, width=width, color_scheme=scheme)
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    for chart in page.locator("figure").all():
+        chart.scroll_into_view_if_needed()
+        chart.locator(".main-svg").first.wait_for()
+    assert asked == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_script_that_got_into_the_page_would_not_run(opened, file, tmp_path, browser):
+    broken = tmp_path / "broken.html"
+    attack = "<script>document.title = 'taken'</script><img src=x onerror=\"document.title = 'taken'\">"
+    broken.write_text(file.read_text(encoding="utf-8").replace("</h1>", f"</h1>{attack}"), encoding="utf-8")
+    page = browser.new_page()
+    page.goto(broken.as_uri())
+    page.locator("#lead .main-svg").first.wait_for()
+    assert page.title().endswith("anisoscope")
+    page.close()
+
+
+def test_fifty_runs_of_a_large_model_open(opened, tmp_path, capsys):
+    """50 runs of 48 layers, one of them with 48 × 144 heads: the file can be mailed and the first screen is there."""
+    runs = [report_runs.layers_run(tmp_path / f"run-{k}", (f"org/model-{k}",), layers=48) for k in range(49)]
+    runs.append(report_runs.heads_run(tmp_path / "heads", layers=48, heads=144))
+    path = write_page(runs, tmp_path / "page.html")
+    assert path.stat().st_size < 20e6
+    start = time.monotonic()
+    page = opened(path)
+    painted = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    page.locator("#lead .main-svg").first.wait_for()
+    with capsys.disabled():
+        size, seconds = path.stat().st_size / 1e6, time.monotonic() - start
+        print(f"\n50 runs: {size:.1f} MB, first paint {painted:.0f} ms, all sections filled {seconds:.1f} s")
+    sync_api.expect(page.locator(".lead")).to_be_in_viewport()
+    assert page.locator("#heads .main-svg").count() == 0  # drawn when it is scrolled to
+    cells = drawn(page.locator("#heads figure"))[0]["z"]
+    assert [len(cells), len(cells[0])] == [48, 144]
 
 
 def test_every_chart_reads_as_a_table(opened, file):
@@ -244,7 +456,7 @@ CONTRAST = """() => {
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_the_contrast_of_wcag_aa(opened, file, scheme):
     page = opened(file, color_scheme=scheme)
-    drawn(figure(page, "Average cosine"))
+    drawn(page.locator("#layers figure"))
     assert page.evaluate(CONTRAST) == []
 
 
@@ -277,7 +489,7 @@ def test_controls_have_names_and_take_the_keyboard(opened, file):
 def test_hostile_names_are_shown_as_they_are(opened, tmp_path):
     run = report_runs.layers_run(tmp_path / "run", (HOSTILE, "</script>"), layers=2)
     page = opened(write_page([run], tmp_path / "page.html"))
-    chart = figure(page, "Average cosine")
+    chart = page.locator("#layers figure")
     drawn(chart)
     assert chart.get_by_role("button", name=HOSTILE, exact=True).is_visible()
     assert page.get_by_role("heading", name=HOSTILE).first.is_visible()
@@ -289,7 +501,7 @@ def test_hostile_names_are_shown_as_they_are(opened, tmp_path):
 
 def test_hovering_tells_value_interval_n_and_site(opened, file):
     page = opened(file)
-    chart = figure(page, "Average cosine")
+    chart = page.locator("#layers figure")
     place = [trace["name"] for trace in drawn(chart)].index("org/beta")
     chart.locator(".plot").evaluate(
         f"plot => window.Plotly.Fx.hover(plot, [{{ curveNumber: {place}, pointNumber: 2 }}])"

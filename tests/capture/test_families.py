@@ -15,9 +15,16 @@ from anisoscope.capture.unknown import check_sites
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 WORDS = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 BART = {
-    "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "max_position_embeddings": 64, "decoder_start_token_id": 2,
-}  # fmt: skip
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32,
+    "max_position_embeddings": 64,
+    "decoder_start_token_id": 2,
+}
 T5 = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0}
 GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_inner": 32}
 IMAGE = {"image_size": 32, "patch_size": 8}
@@ -113,9 +120,10 @@ def states(module: Any, pixels: torch.Tensor) -> dict[str, torch.Tensor]:
     from anisoscope.capture.hooks import hooked
 
     seen: dict[str, torch.Tensor] = {}
-    with torch.inference_mode(), hooked(
-        module, map_sites(module).sites, lambda site, state: seen.__setitem__(site.name, state)
-    ):  # fmt: skip
+    with (
+        torch.inference_mode(),
+        hooked(module, map_sites(module).sites, lambda site, state: seen.__setitem__(site.name, state)),
+    ):
         module(pixel_values=pixels)
     return seen
 

@@ -114,9 +114,15 @@ def speech(samples: list[int], width: int) -> Batch:
 def test_frames_of_padding_do_not_count():
     """With the published convolutions one second is 49 frames, half a second 24."""
     config = transformers.Wav2Vec2Config(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, conv_dim=(8,) * 7,
-        feat_extract_norm="layer", do_stable_layer_norm=True, num_conv_pos_embedding_groups=2,
-    )  # fmt: skip
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        conv_dim=(8,) * 7,
+        feat_extract_norm="layer",
+        do_stable_layer_norm=True,
+        num_conv_pos_embedding_groups=2,
+    )
     rows = rows_of(transformers.Wav2Vec2Model(config).eval(), speech([16000, 8000], 16000))
     for site in ("embeddings", "block.0", "final_norm"):
         assert places(rows[site]) == [list(range(49)), list(range(24))]

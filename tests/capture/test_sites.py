@@ -98,14 +98,19 @@ def test_a_head_changes_paths_but_no_names(name):
         ),
         (
             transformers.OPTConfig(
-                hidden_size=16, num_hidden_layers=2, num_attention_heads=2, ffn_dim=32, vocab_size=20,
-                do_layer_norm_before=False, word_embed_proj_dim=8,
+                hidden_size=16,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                ffn_dim=32,
+                vocab_size=20,
+                do_layer_norm_before=False,
+                word_embed_proj_dim=8,
             ),
             stack(2, norm=False),
         ),  # opt-350m: post-norm, so nothing is left to normalise
     ],
     ids=lambda value: getattr(value, "model_type", ""),
-)  # fmt: skip
+)
 def test_variants_that_end_otherwise(config, expected):
     assert [site.name for site in find_sites(transformers.AutoModel.from_config(config))] == expected
 

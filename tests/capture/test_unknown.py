@@ -63,9 +63,14 @@ def test_an_unknown_encoder_decoder_keeps_its_stacks_apart():
     batch = text_batch(6, 6)
     ids = batch.inputs["input_ids"]
     both = Batch(
-        batch.inputs | {"decoder_input_ids": ids[:, :4]}, batch.keys, batch.starts, batch.valid, batch.special,
-        batch.valid[:, :4], batch.special[:, :4],
-    )  # fmt: skip
+        batch.inputs | {"decoder_input_ids": ids[:, :4]},
+        batch.keys,
+        batch.starts,
+        batch.valid,
+        batch.special,
+        batch.valid[:, :4],
+        batch.special[:, :4],
+    )
     seen = run(HiddenCapture(module), both)
     assert seen["encoder.block.1"].shape == (12, 16)
     assert seen["decoder.block.1"].shape == (8, 16)
@@ -162,3 +167,87 @@ def test_the_outermost_list_with_the_most_weights_is_taken():
             self.trunk = nn.Sequential(*(nn.Sequential(nn.Sequential(nn.Linear(8, 8)), nn.ReLU()) for _ in range(3)))
 
     assert [site.path for site in find_sites(Nested()) if site.kind == "block"] == ["trunk.0", "trunk.1", "trunk.2"]
+
+
+def test_blocks_of_several_classes_are_one_stack():
+    """Jamba's blocks are of two classes, attention and Mamba, some with experts."""
+    config = transformers.JambaConfig(
+        **SMALL,
+        num_key_value_heads=1,
+        num_experts=2,
+        attn_layer_period=2,
+        attn_layer_offset=1,
+        mamba_d_state=4,
+        use_mamba_kernels=False,
+    )
+    module = transformers.JambaModel(config).eval()
+    assert len({type(block) for block in module.layers}) == 2
+    batch = text_batch(6, 6)
+    capture = HiddenCapture(module)
+    seen = run(capture, batch)
+    assert list(seen) == ["embeddings", "block.0", "block.1", "final_norm"]
+    returned = module(**batch.inputs, output_hidden_states=True).hidden_states
+    torch.testing.assert_close(seen["block.0"], returned[1].flatten(0, 1))
+    torch.testing.assert_close(seen["final_norm"], returned[2].flatten(0, 1))
+
+
+class Streams(nn.Module):
+    """Three residual streams; `first` puts them before the batch, as Gemma-3n does."""
+
+    def __init__(self, *, first: bool) -> None:
+        super().__init__()
+        self.table = nn.Embedding(20, 8)
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+        self.axis = 0 if first else 2
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        state = torch.stack([self.table(input_ids)] * 3, self.axis)
+        for block in self.blocks:
+            state = block(state)[0]
+        return state
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_streams_are_one_vector_per_token(first):
+    """(2, 5, 3, 8) is no map of five channels: it is ten vectors of 24."""
+    module, batch = Streams(first=first), text_batch(5, 4)
+    seen = run(HiddenCapture(module), batch)["block.1"]
+    returned = module(**batch.inputs)
+    expected = [returned[:, b, t] if first else returned[b, t] for b, t in batch.valid.nonzero().tolist()]
+    torch.testing.assert_close(seen, torch.stack(expected).flatten(1))
+
+
+def test_channels_that_come_last_are_the_vectors():
+    """SAM keeps its maps as (B, H, W, C)."""
+    config = transformers.SamVisionConfig(
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        mlp_dim=32,
+        image_size=32,
+        patch_size=8,
+        output_channels=8,
+        window_size=2,
+        global_attn_indexes=[1],
+    )
+    module = transformers.SamVisionModel(config).eval()
+    pixels, valid = torch.rand(2, 3, 32, 32), torch.ones(2, 1, dtype=torch.bool)
+    batch = Batch({"pixel_values": pixels}, ["a", "b"], [0, 0], valid, ~valid)
+    seen = run(HiddenCapture(module), batch)
+    expected = module(pixels, output_hidden_states=True).hidden_states[1]  # (2, 4, 4, 16)
+    torch.testing.assert_close(seen["block.0"], expected.reshape(32, 16))
+
+
+def test_a_state_that_mixes_the_inputs_of_a_batch_is_refused():
+    class Packed(Plain):
+        """All inputs in one row, as Pixtral packs its pictures."""
+
+        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+            state = self.table(input_ids).flatten(0, 1)[None]
+            for block in self.blocks:
+                state = block(state)[0]
+            return self.norm(state)
+
+    assert run(HiddenCapture(Packed()), text_batch(5))["block.1"].shape == (5, 8)
+    with pytest.raises(ModelError, match=r"keep the inputs of a batch apart(.|\n)*--batch-tokens 1"):
+        run(HiddenCapture(Packed()), text_batch(5, 5))

@@ -14,10 +14,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from anisoscope.accumulate.moments import Moments
 from anisoscope.errors import AnisoscopeError, InputError, StoreError
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.store import open_run
@@ -86,6 +88,46 @@ def test_a_file_that_was_cut_is_refused(file: Path, tmp_path: Path, kept: int) -
     file.write_bytes(file.read_bytes()[:kept])
     with pytest.raises(AnisoscopeError):
         measure(file, tmp_path / "run")
+
+
+def test_a_file_that_changes_while_it_is_measured_leaves_no_run(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = Moments.update
+
+    def edited(self: Moments, *data: Any, **options: Any) -> None:
+        update(self, *data, **options)
+        with open(file, "r+b") as stream:  # the last number, in place
+            stream.seek(-4, os.SEEK_END)
+            stream.write(b"\0\0\0\0")
+        os.utime(file, ns=(1, 1))
+
+    monkeypatch.setattr(Moments, "update", edited)
+    with pytest.raises(InputError, match=r"changed while it was read.*x\.npy"):
+        measure(file, tmp_path / "run")
+    assert "manifest.json" not in names(tmp_path / "run")
+
+
+def test_an_id_column_changes_no_number_and_is_said(cloud: np.ndarray, tmp_path: Path) -> None:
+    columns = ",".join(f"d{k}" for k in range(cloud.shape[1]))
+    np.savetxt(tmp_path / "plain.csv", cloud, delimiter=",", header=columns, comments="")
+    numbered = np.column_stack([np.arange(len(cloud)), cloud])
+    np.savetxt(tmp_path / "ids.csv", numbered, delimiter=",", header=f"id,{columns}", comments="")
+    plain, found = (measure(tmp_path / f"{name}.csv", tmp_path / name) for name in ("plain", "ids"))
+    assert found.value("mean_cosine") == plain.value("mean_cosine")
+    assert found.value("dimension") == cloud.shape[1]
+    assert "ids.csv: not dimensions, left out: id" in found.notes
+
+
+def test_a_name_that_is_not_utf8_is_measured_and_kept(file: Path, tmp_path: Path) -> None:
+    strange = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.npy"))
+    expected = measure(file, tmp_path / "plain")
+    file.rename(strange)
+    found = measure(strange, tmp_path / "run")
+    assert found.value("mean_cosine") == expected.value("mean_cosine")
+    assert found.run is not None
+    assert found.run.manifest["data"]["name"] == "caf\\udce9.npy"
+    assert open_run(tmp_path / "run").manifest["settings"]["files"] == [str(strange)]
 
 
 # -- full disks ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,37 @@ def test_the_validation_split_of_wikitext_has_sixty_articles():
     assert len(articles) == 60
     assert articles[0].startswith("= Homarus gammarus =")
     assert " ".join(articles).split() == text.split()
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" * MIB,
+        "word " * (MIB // 5),
+        "= a" + " =" * (MIB // 2),
+        "= a" + (" =" + " " * 50) * (MIB // 52) + "x",
+        " " * MIB + "x",
+        "a\n" + " " * MIB + "b",
+        "a" + ("\n" + " " * 100 + "b") * (MIB // 102),
+        "= " * (MIB // 2),
+    ],
+    ids=["one word", "one line", "equals", "equals and spaces", "indented", "spaces", "indented lines", "headings"],
+)
+def test_a_long_text_is_judged_and_split_in_linear_time(text):
+    started = time.process_time()
+    rule = choose_rule(text, files=1)
+    for name in {rule, "wikitext", "paragraphs"}:
+        documents(text, name)
+    list(split_rows([text], "auto"))
+    assert time.process_time() - started < 3  # a quadratic pattern takes minutes
+
+
+@given(text=st.text(alphabet="a= \n\r\t", max_size=60))
+def test_paragraphs_are_chosen_where_an_empty_line_stands_between_lines_of_text(text):
+    lines = [bool(line.strip()) for line in text.split("\n")]
+    between = any(not full and any(lines[:i]) and any(lines[i + 1 :]) for i, full in enumerate(lines))
+    rule = choose_rule(text, files=1)
+    assert rule == "wikitext" or (rule == "paragraphs") == between

@@ -1,9 +1,10 @@
 import hashlib
+import os
 
 import pytest
 
 from anisoscope.errors import InputError, UsageError
-from anisoscope.inputs.files import digest, file_digests, find_files, name_of
+from anisoscope.inputs.files import check_unchanged, digest, file_digests, find_files, name_of, stamp
 
 
 def keys(files):
@@ -74,3 +75,37 @@ def test_a_digest_tells_where_parts_end():
 def test_a_file_digest_is_the_sha256_of_its_bytes(tree):
     files = find_files([tree / "a.txt"], suffixes=[".txt"], what="text")
     assert list(file_digests(files)) == [hashlib.sha256(b"a.txt").digest()]
+
+
+def test_keys_and_names_can_be_printed_whatever_the_bytes_of_a_file_name(tmp_path):
+    strange = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt")
+    with open(strange, "w") as stream:
+        stream.write("x")
+    for place in (tmp_path, strange, f"{tmp_path}/*.txt"):
+        (file,) = find_files([place], suffixes=[".txt"], what="text")
+        assert file.key == "caf\\udce9.txt"
+        assert file.path.read_text() == "x"
+    assert name_of([strange]) == "caf\\udce9.txt"
+    assert "caf\\udce9" in str(InputError("cannot read", where=strange)).encode().decode()
+
+
+def test_a_stamp_tells_size_time_and_file(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_text("one")
+    before = stamp(path)
+    check_unchanged(path, before)
+    os.utime(path, ns=(5, 5))
+    with pytest.raises(InputError, match="other contents of the same size"):
+        check_unchanged(path, before)
+    path.write_text("three")
+    with pytest.raises(InputError, match="5 bytes"):
+        check_unchanged(path, before)
+    path.unlink()
+    with pytest.raises(InputError, match=r"no longer be read.*x\.txt"):
+        check_unchanged(path, before)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "x.txt")
+    with pytest.raises(UsageError, match="a pipe"):
+        find_files([tmp_path / "x.txt"], suffixes=[".txt"], what="text")

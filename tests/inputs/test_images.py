@@ -149,3 +149,29 @@ def test_the_fingerprint_follows_contents_not_the_place(tmp_path):
     Image.fromarray(255 - HALVES).save(tmp_path / "three" / "x.png")
     one, two, three = (open_source(tmp_path / name, "vision").fingerprint() for name in ("one", "two", "three"))
     assert one == two != three
+
+
+def test_an_animation_is_noted_and_a_still_picture_is_not(tmp_path):
+    frames = [Image.new("RGB", (2, 2), colour) for colour in ("red", "blue", "green")]
+    for suffix in ("gif", "webp", "png", "tiff"):
+        frames[0].save(tmp_path / f"moving.{suffix}", save_all=True, append_images=frames[1:])
+        frames[0].save(tmp_path / f"still.{suffix}")
+    source = open_source(tmp_path, "vision")
+    assert {np.asarray(picture.image)[0, 0, 0] > 250 for picture in source} == {True}
+    assert source.notes == [(f"moving.{s}", "the first of 3 frames") for s in ("gif", "png", "tiff", "webp")]
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
+    import struct
+    import zlib
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 100_000, 100_000, 8, 2, 0, 0, 0)
+    pixels = chunk(b"IDAT", zlib.compress(bytes(1000)))
+    (tmp_path / "bomb.png").write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + pixels + chunk(b"IEND", b""))
+    Image.new("RGB", (1, 1)).save(tmp_path / "good.png")
+    source = open_source(tmp_path, "vision")
+    assert [picture.key for picture in source] == ["good.png"]
+    assert "DecompressionBomb" in source.unreadable[0][1]

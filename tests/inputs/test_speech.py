@@ -141,3 +141,32 @@ def test_the_same_rate_is_the_same_wave():
     assert resample(TONE, RATE, RATE) is TONE
     with pytest.raises(UsageError, match="positive"):
         resample(TONE, RATE, 0)
+
+
+@pytest.mark.parametrize("loud", [1e20, -1e20, 20_000.0, 1.1e4])
+def test_absurdly_loud_samples_are_refused(tmp_path, loud):
+    soundfile.write(tmp_path / "loud.wav", np.where(TIME < 0.5, loud, 0.1), RATE, subtype="FLOAT")
+    soundfile.write(tmp_path / "good.wav", 5 * TONE, RATE, subtype="FLOAT")
+    source = open_source(tmp_path, "speech")
+    assert [clip.key for clip in source] == ["good.wav"]
+    assert source.unreadable == [("loud.wav", f"holds samples of {abs(loud):.3g}, where full scale is 1")]
+    with pytest.raises(InputError, match="full scale is 1"):
+        Clip("x", np.full(10, loud, np.float32), RATE)
+
+
+def test_integers_are_scaled_to_one_whatever_their_width(tmp_path):
+    for subtype in ("PCM_U8", "PCM_16", "PCM_24", "PCM_32"):
+        soundfile.write(tmp_path / "x.wav", TONE, RATE, subtype=subtype)
+        assert np.abs(only(tmp_path / "x.wav").wave - TONE).max() < 2**-6
+
+
+def test_a_cut_recording_says_how_much_there_is(tmp_path):
+    for suffix, subtype in (("wav", "PCM_16"), ("aiff", "PCM_24"), ("wav", "FLOAT")):
+        path = tmp_path / f"x.{suffix}"
+        soundfile.write(path, np.tile(TONE, 3), RATE, subtype=subtype)
+        whole = path.stat().st_size
+        path.write_bytes(path.read_bytes()[: round(whole * 0.4)])
+        source = open_source(path, "speech")
+        (clip,) = source
+        assert len(clip.wave) == pytest.approx(1.2 * RATE, rel=0.01)
+        assert source.notes == [(path.name, "cut off: 1.2 s of 3.0 s")]

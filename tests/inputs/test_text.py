@@ -2,6 +2,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -277,3 +278,102 @@ def test_bad_standard_input(monkeypatch, data, message):
     monkeypatch.setattr(sys, "stdin", Stdin(data))
     with pytest.raises(InputError, match=message):
         open_text("-")
+
+
+IDS = [[5, 0, 7], [], [2], None, [1, 1]]
+
+
+def write_arrow(path, data):
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, data.schema) as writer:
+        writer.write_table(data)
+
+
+TOKENS = {
+    "x.parquet": lambda p, data: pq.write_table(data, p),
+    "x.arrow": lambda p, data: write_arrow(p, data),
+    "x.jsonl": lambda p, data: p.write_text("".join(json.dumps(row) + "\n" for row in data.to_pylist())),
+}
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_token_ids_are_documents(tmp_path, name):
+    mask = [[1] * len(ids or []) for ids in IDS]
+    TOKENS[name](tmp_path / name, pa.table({"attention_mask": mask, "input_ids": IDS}))
+    source = open_text(tmp_path / name)
+    expected = [(f"{name}#{row}", "", tuple(IDS[row])) for row in (0, 2, 4)]
+    assert [(d.key, d.text, d.ids) for d in source] == expected
+    assert source.notes == [(name, "2 rows without text skipped")]
+    assert source.unreadable == []
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_text_comes_before_token_ids_unless_they_are_asked_for(tmp_path, name):
+    TOKENS[name](tmp_path / name, pa.table({"text": ["a", "b"], "input_ids": [[1], [2]], "tokens": [[3], [4]]}))
+    assert [d.text for d in open_text(tmp_path / name)] == ["a", "b"]
+    assert [d.ids for d in open_text(tmp_path / name)] == [None, None]
+    assert [d.ids for d in open_text(tmp_path / name, column="input_ids")] == [(1,), (2,)]
+    assert [d.ids for d in open_text(tmp_path / name, column="tokens")] == [(3,), (4,)]
+
+
+@pytest.mark.parametrize("row", [[1, -2], [1.5], ["a"], [True], [None], [[1]], 5, "text"])
+def test_what_is_no_token_id_is_named_by_its_row(tmp_path, row):
+    lines = [{"input_ids": [1]}, {"input_ids": row}, {"input_ids": [2]}]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    source = open_text(tmp_path / "x.jsonl", column="input_ids")
+    assert [d.ids for d in source] == [(1,)]
+    assert "row 1 holds no token ids" in source.unreadable[0][1]
+
+
+def test_a_table_whose_first_token_is_negative_is_refused(tmp_path):
+    pq.write_table(pa.table({"input_ids": [[-1]]}), tmp_path / "x.parquet")
+    with pytest.raises(InputError, match=r"x\.parquet: row 0 holds no token ids"):
+        open_text(tmp_path / "x.parquet")
+
+
+def test_token_ids_are_part_of_the_fingerprint_and_of_lists():
+    documents = [Document("a", "", (1, 2)), Document("a", "", (12,)), Document("a", "x")]
+    assert len({open_text([document]).fingerprint() for document in documents}) == 3
+
+
+def test_lines_of_bare_numbers_are_no_text(tmp_path):
+    (tmp_path / "x.jsonl").write_text("[1, 2]\n")
+    with pytest.raises(InputError, match="line 1 holds no text"):
+        open_text(tmp_path / "x.jsonl")
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    pq.write_table(
+        pa.Table.from_arrays([pa.array(["a"]), pa.array([1])], names=["text", "text"]), tmp_path / "x.parquet"
+    )
+    with pytest.raises(UsageError, match=r"x\.parquet"):
+        open_text(tmp_path / "x.parquet")
+
+
+def test_json_that_is_nested_too_deep_is_listed(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"text": "kept"}\n{"text": ' + "[" * 100_000 + "\n")
+    source = open_text(tmp_path / "x.jsonl")
+    assert [text for _, text in pairs(source)] == ["kept"]
+    assert "line 2 is not JSON" in source.unreadable[0][1]
+
+
+def test_a_file_that_changes_after_its_fingerprint_is_refused(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_text("one\ntwo\n")
+    source = open_text(path)
+    source.fingerprint()
+    path.write_text("one\ntwo\nthree\n")
+    with pytest.raises(InputError, match=r"changed while it was read.*x\.txt"):
+        list(source)
+    source = open_text(path)
+    items = iter(source)
+    next(items)
+    os.utime(path, ns=(5, 5))
+    with pytest.raises(InputError, match="changed while it was read"):
+        list(items)
+
+
+def test_unusual_characters_are_kept(tmp_path):
+    (tmp_path / "x.txt").write_bytes(b"\xef\xbb\xbfnul \0 here\r\n\xe2\x80\xa8line\r\n")
+    assert [text for _, text in pairs(open_text(tmp_path / "x.txt", documents="lines"))] == ["nul \0 here", "line"]
+    (tmp_path / "x.jsonl").write_text('{"text": "\\ud800 lone"}\n')
+    assert pairs(open_text(tmp_path / "x.jsonl")) == [("x.jsonl#0", "\ud800 lone")]

@@ -114,9 +114,14 @@ def test_grouped_keys_are_shared_as_in_eager_attention() -> None:
 
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        intermediate_size=32, use_cache=False,
-    )  # fmt: skip
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=32,
+        use_cache=False,
+    )
     model = LlamaModel(config).double().eval()
     expected = model(**inputs_of("llama")).last_hidden_state
     variants.apply(model, "softmax_one")

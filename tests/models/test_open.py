@@ -286,3 +286,39 @@ def test_the_zoo_says_what_it_opened() -> None:
     """The zoo's towers, bodies and heads are real classes of the library or of this package."""
     for name in zoo.NAMES:
         assert issubclass(type(zoo.config(name)), transformers.PretrainedConfig)
+
+
+def small(kind: type[Any], **options: Any) -> Any:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    return kind(**sizes, vocab_size=325, max_position_embeddings=64, **options)
+
+
+def test_ibert_opens_and_knows_its_limit(tmp_path: Path) -> None:
+    """Its tables of positions are no `nn.Embedding`; with a padding row, 64 rows are 62 positions."""
+    transformers.IBertModel(small(transformers.IBertConfig)).save_pretrained(tmp_path)
+    assert open_model(tmp_path, processor=zoo.processor("bert")).limit == 62
+
+
+def roformer_without(folder: Path, *parts: str) -> Path:
+    """A RoFormer as it was published in 2021: its sinusoids are not in the checkpoint."""
+    transformers.RoFormerModel(small(transformers.RoFormerConfig, embedding_size=16)).save_pretrained(folder)
+    weights = load_file(folder / "model.safetensors")
+    kept = {key: weight for key, weight in weights.items() if not any(part in key for part in parts)}
+    assert len(kept) < len(weights)
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def test_a_table_that_the_class_computes_may_be_missing(tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    transformers.RoFormerModel(small(transformers.RoFormerConfig, embedding_size=16)).save_pretrained(whole)
+    expected = load_file(whole / "model.safetensors")["encoder.embed_positions.weight"]
+    opened = open_model(roformer_without(tmp_path / "old", "embed_positions"), processor=zoo.processor("bert"))
+    assert torch.equal(opened.module.state_dict()["encoder.embed_positions.weight"], expected)
+
+
+@pytest.mark.parametrize("part", ["layer.1.attention.self.query.weight", "embeddings.LayerNorm.weight", "query.bias"])
+def test_what_was_learned_may_not_be_missing(part: str, tmp_path: Path) -> None:
+    """A weight would be random; a norm would be one and a bias zero, which is not what was learned either."""
+    with pytest.raises(ModelError, match="not in the checkpoint"):
+        open_model(roformer_without(tmp_path, "embed_positions", part), processor=zoo.processor("bert"))

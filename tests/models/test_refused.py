@@ -55,8 +55,9 @@ def test_a_config_without_weights(copy: Path) -> None:
 def test_a_checkpoint_without_tokenizer_files(copy: Path) -> None:
     for file in copy.glob("token*"):
         file.unlink()
+    opened = open_model(copy)  # its data may be token ids
     with pytest.raises(ModelError, match="tokenizer does not fit"):
-        open_model(copy)
+        opened.processor("a text")
     assert open_model(copy, processor=zoo.processor("bert")).limit == 128
 
 
@@ -168,3 +169,34 @@ def test_a_config_that_is_not_json(copy: Path) -> None:
 def test_options_that_do_not_exist(bert: Path, options: dict[str, str]) -> None:
     with pytest.raises(UsageError):
         open_model(bert, **options)
+
+
+@pytest.mark.parametrize(
+    "config", ["[]", "3", "null", '"bert"', '{"model_type": ["bert"]}', "{}", "{", "", "[" * 100_000]
+)
+def test_a_config_that_is_not_an_object_of_a_model(copy: Path, config: str) -> None:
+    (copy / "config.json").write_text(config)
+    for trust in (False, True):
+        with pytest.raises(ModelError, match=r"config|architecture"):
+            open_model(copy, trust_remote_code=trust)
+
+
+def test_places_of_code_that_are_not_a_table(copy: Path) -> None:
+    edit_config(copy, model_type="own", auto_map="own.py")
+    with pytest.raises(ModelError, match=r"code of its own repository(.|\n)*own.py"):
+        open_model(copy)
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 5000, "/" + "x" * 5000, "owner/" + "x" * 300, "a\0b", "/tmp/a\0b", "./a\nb", " ", "a/" * 3000 + "b"]
+)
+def test_names_that_nothing_can_have(name: str) -> None:
+    for where in (name, Path(name)):
+        with pytest.raises((UsageError, ModelError)) as refused:
+            open_model(where)
+        assert len(str(refused.value)) < 500
+
+
+def test_a_folder_with_nothing_in_it(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"no model in this folder(.|\n)*config.json"):
+        open_model(tmp_path)

@@ -175,8 +175,8 @@ def test_the_run_is_drawn_and_told_like_that_of_a_sweep(tmp_path: Path) -> None:
     for draw in drawn.values():
         plt.close(draw(run))
     page = page_data([run])
-    assert {plane["site"] for plane in page["pictures"]["planes"]} == {"block.0", "block.1"}
-    assert page["pictures"]["planes"][0]["steps"] == [0, 2, 4, 8]
+    assert {plane["site"] for plane in page["pictures"]["series"]} == {"block.0", "block.1"}
+    assert page["pictures"]["series"][0]["steps"] == [0, 2, 4, 8]
     done = CliRunner().invoke(app, ["report", str(run.folder), "-o", str(tmp_path / "page.html")])
     assert done.exit_code == 0, done.output
     assert "mean_cosine" in (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -7,6 +7,15 @@ tables says where the stack lies in the library's module tree; everything else (
 pooled vector (CLIP's vision tower, ConvNeXt, BEiT with mean pooling), nor those before the blocks (wav2vec2-base), nor
 those that the forward pass never reaches (VAN's `layernorm`).
 
+A new family is one entry: its `model_type` and where its stack lies. Say `owl` keeps its blocks in `trunk.blocks` and
+ends in `trunk.norm`:
+
+    "owl": (Stack("trunk.blocks", "trunk.norm"),),                      # in _STACKS
+    "owl": _patches("trunk.blocks", "trunk.norm", tokens=1),            # in _BY_CONFIG, if the config decides
+
+A family without an entry works too, if the guess of `unknown.py` holds; an entry saves the check and names its
+positions.
+
 Stages of the two networks that the library keeps as one flat list follow the published tables, one stage per row:
 EfficientNet by its config's `num_block_repeats` (Tan & Le 2019, table 1), MobileNetV2 by the n column (Sandler et al.
 2018, table 2; the first row, c = 16, is part of the stem). The 1×1 convolution with which both widen the last map for

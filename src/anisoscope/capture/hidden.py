@@ -65,6 +65,7 @@ class HiddenCapture:
         self.sites = choose_sites(found.sites, self._patterns)
         self._unchecked = None if found.known else found.sites
         self._from_library = False
+        self._width = getattr(getattr(self.body, "config", None), "hidden_size", None)
 
     @property
     def protocol(self) -> dict[str, str]:
@@ -126,8 +127,17 @@ class HiddenCapture:
         known: dict[tuple[Any, ...], Counted] = {}  # most sites of a model have the same positions
 
         def receive(site: Site, state: Tensor) -> None:
+            state = _joined_streams(state, batch)
+            if len(state) != len(batch):
+                got = f"shape {tuple(state.shape)} from {len(batch)} inputs"
+                raise ModelError(
+                    "the state does not keep the inputs of a batch apart",
+                    where=site.name,
+                    got=got,
+                    do="run them one by one: --batch-tokens 1",
+                )
             flatten = self.maps == "flatten" and (site.positions == "map" or state.dim() == 4)
-            state = _as_rows(state, site)
+            state = _as_rows(state, site, self._width)
             if flatten:
                 sink(site.name, *self._flattened(state, site))
                 return
@@ -151,8 +161,21 @@ class HiddenCapture:
         return state.flatten(1), RowIndex(np.arange(len(state)), zeros, zeros.astype(bool))
 
 
-def _as_rows(state: Tensor, site: Site) -> Tensor:
-    """A map (B, C, H, W) as (B, H·W, C); a sequence (B, T, d) as it is."""
+def _joined_streams(state: Tensor, batch: Batch) -> Tensor:
+    """Several residual streams of a text as one vector per token; other states as they are.
+
+    DeepSeek-V4 has them as (B, T, S, d), Gemma-3n as (S, B, T, d).
+    """
+    ids = batch.inputs.get("input_ids")
+    if ids is None or state.dim() != 4:
+        return state
+    return (state.movedim(0, 2) if state.shape[1:3] == ids.shape[:2] else state).flatten(2)
+
+
+def _as_rows(state: Tensor, site: Site, width: int | None) -> Tensor:
+    """A map (B, C, H, W), or (B, H, W, C) where C is the width of the model, as (B, H·W, C); (B, T, d) as it is."""
+    if state.dim() == 4 and state.shape[3] == width != state.shape[1]:  # SAM keeps channels last
+        return state.flatten(1, 2)
     if state.dim() == 4:
         return state.flatten(2).transpose(1, 2)
     if state.dim() != 3:

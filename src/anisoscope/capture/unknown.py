@@ -1,11 +1,11 @@
 """Architectures that are in no table: guess the stacks from the shape of the module tree, then check the guess.
 
-The guess: the blocks are the members of a list of modules of one class; the class that the library itself records as
-`hidden_states` where it says so, else the outermost such list with the most parameters. The final norm is a norm beside
-the list or above it. The check, on the first batch: what the hooks see must be what the model returns as
-`hidden_states`, one by one, and the final norm must be fed the last block's output. If the guess fails, the model's own
-`hidden_states` are measured as they come, as sites `state.K`: whether the last of them is before or after a final norm
-is then up to the model, which is why it is not called `block.K`.
+The guess: the blocks are the members of a list of modules: of the classes that the library itself records as
+`hidden_states` where it says so (Jamba has two), else of one class, in the outermost such list with the most
+parameters. The final norm is a norm beside the list or above it. The check, on the first batch: what the hooks see must
+be what the model returns as `hidden_states`, one by one, and the final norm must be fed the last block's output. If the
+guess fails, the model's own `hidden_states` are measured as they come, as sites `state.K`: whether the last of them is
+before or after a final norm is then up to the model, which is why it is not called `block.K`.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def part_at(module: nn.Module, path: str) -> nn.Module | None:
 
 def guess_stacks(body: nn.Module) -> list[Stack]:
     """The likely stacks of a model, encoder before decoder."""
-    found = _outermost(_lists(body))
+    recorded = _recorded_classes(body)
+    found = _outermost(_lists(body, recorded)) or _outermost(_lists(body, (nn.Module,)))
     if not found:
         raise ModelError(
             "no list of blocks was found in this model",
             where=type(body).__name__,
-            expected="a ModuleList or Sequential of modules of one class",
+            expected="a ModuleList or Sequential of modules",
         )
-    recorded = _recorded_classes(body)
     named = [path for path, blocks in found if recorded and isinstance(blocks[0], recorded)]
     stacks = _by_side(named or [path for path, _ in found])
     if stacks is None:
@@ -54,11 +54,12 @@ def guess_stacks(body: nn.Module) -> list[Stack]:
     return [_with_norm(body, stack) for stack in stacks]
 
 
-def _lists(body: nn.Module) -> Iterator[tuple[str, nn.ModuleList | nn.Sequential]]:
+def _lists(body: nn.Module, mixed: tuple[type, ...]) -> Iterator[tuple[str, nn.ModuleList | nn.Sequential]]:
+    """Lists of composed modules, of one class or of those that may be `mixed`."""
     for path, part in body.named_modules():
         if isinstance(part, nn.ModuleList | nn.Sequential) and len(part) and _size(part):
-            classes = {type(member) for member in part}
-            if len(classes) == 1 and next(iter(part[0].children()), None) is not None:
+            alike = len({type(member) for member in part}) == 1 or all(isinstance(member, mixed) for member in part)
+            if alike and all(next(member.children(), None) is not None for member in part):
                 yield path, part
 
 
@@ -98,9 +99,11 @@ def _with_norm(body: nn.Module, stack: Stack) -> Stack:
         owner = owner.rpartition(".")[0]
         parent = part_at(body, owner)
         assert parent is not None
-        names = [name for name, part in parent.named_children() if _is_norm(part) and "embed" not in name]
-        if names:
-            path = f"{owner}.{names[-1]}" if owner else names[-1]
+        names = [name for name, part in parent.named_children() if _is_norm(part)]
+        likely = [name for name in names if "embed" not in name] or names  # LFM2 calls its final norm embedding_norm
+        if likely:
+            name = next((name for name in likely if name == "norm" or "final" in name), likely[-1])
+            path = f"{owner}.{name}" if owner else name
             return Stack(stack.blocks, path, stack.name, stack.enters, stack.ends, stack.positions)
     return stack
 
@@ -169,7 +172,11 @@ def returned_states(outputs: Any) -> dict[str, Tensor]:
     """The hidden states of an output by name."""
     names = {"": "hidden_states", "encoder.": "encoder_hidden_states", "decoder.": "decoder_hidden_states"}
     series = {side: getattr(outputs, name, None) or () for side, name in names.items()}
-    return {f"{side}state.{k}": state for side, states in series.items() for k, state in enumerate(states)}
+    return {
+        f"{side}state.{k}": state[0] if isinstance(state, tuple) else state  # PEGASUS-X adds its global tokens
+        for side, states in series.items()
+        for k, state in enumerate(states)
+    }
 
 
 def _fed_by_last_block(before: Site, norm: Site, sites: Sequence[Site], seen: dict[str, Tensor]) -> bool:

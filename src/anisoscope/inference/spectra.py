@@ -68,7 +68,7 @@ def spectral_estimates(sums: Sums, sample: Sample) -> list[Estimate]:
     if sums.n < 2 or len(sample) < 2 or sums.d < 2:
         return []
     spectra = {name: cloud_spectrum(sums, sample, centred=name == "covariance") for name in SPECTRA}
-    found = [_estimate(metric, spectra[metric.reads[0]], sums.d) for metric in of_cloud("spectrum")]
+    found = [spectral_estimate(metric, spectra[metric.reads[0]], sums.d) for metric in of_cloud("spectrum")]
     return found + _outliers(sums, sample)
 
 
@@ -77,7 +77,8 @@ def few_vectors(n: int, d: int) -> str:
     return f"TOO FEW VECTORS: n = {n} < {ENOUGH}·d = {ENOUGH * d}, mostly bias" if n < ENOUGH * d else ""
 
 
-def _estimate(metric: Metric, found: Spectrum, d: int) -> Estimate:
+def spectral_estimate(metric: Metric, found: Spectrum, d: int) -> Estimate:
+    """One metric of a spectrum, with its interval and null."""
     value = found.value(metric)
     low, high = found.interval(metric, value)
     few = "" if metric.name == "participation_ratio_unbiased" else few_vectors(found.n, d)  # it corrects for few

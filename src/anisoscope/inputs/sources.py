@@ -42,6 +42,17 @@ class Document:
         return text if self.ids is None else (*text, ",".join(map(str, self.ids)).encode())
 
 
+LOUDEST = 1e4  # 1 is full scale; integers stored as floats go beyond, and so does garbage
+
+
+def what_is_no_sound(samples: np.ndarray) -> str | None:
+    """What is wrong with samples that no model survives, or None."""
+    loudest = float(np.abs(samples).max(initial=0))
+    if not np.isfinite(loudest):
+        return "holds samples that are NaN or infinite"
+    return f"holds samples of {loudest:.3g}, where full scale is 1" if loudest > LOUDEST else None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Clip:
     """One sound: mono, float32, nominally within [-1, 1], at `rate` samples per second."""
@@ -55,6 +66,8 @@ class Clip:
             got = f"{self.wave.dtype} of shape {self.wave.shape} at rate {self.rate}"
             expected = "a mono float32 wave of shape (samples,) and a positive rate"
             raise UsageError("not a clip", where=self.key, got=got, expected=expected)
+        if problem := what_is_no_sound(self.wave):
+            raise InputError("not a clip", where=self.key, got=problem)
 
     def content(self) -> tuple[bytes, ...]:
         return self.key.encode(), str(self.rate).encode(), self.wave.astype("<f4").tobytes()

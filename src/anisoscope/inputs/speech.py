@@ -17,14 +17,13 @@ import numpy as np
 
 from anisoscope.errors import UsageError
 from anisoscope.inputs.files import FoundFile, find_files, name_of
-from anisoscope.inputs.sources import Clip, FileSource, MemorySource, Modality, Source, Unreadable
+from anisoscope.inputs.sources import Clip, FileSource, MemorySource, Modality, Source, Unreadable, what_is_no_sound
 
 if TYPE_CHECKING:
     from soundfile import SoundFile
 
 SUFFIXES = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aiff", ".aif", ".au", ".caf")
 UNKNOWN_LENGTH = 0x7FFF_F000  # bytes; programs that stream and cannot go back to the header promise this or more
-LOUDEST = 1e4  # 1 is full scale; integers stored as floats go beyond, and so does garbage
 
 _SHORT = re.compile(r"^ ?(?:data|SSND) : (\d+) \(should be (\d+)\)", re.MULTILINE)
 
@@ -60,10 +59,8 @@ class SpeechFiles(FileSource[Clip]):
             raise Unreadable(str(problem)) from problem
         if not len(samples):
             raise Unreadable("no samples")
-        if not np.isfinite(samples).all():
-            raise Unreadable("holds samples that are NaN or infinite")
-        if (loudest := float(np.abs(samples).max())) > LOUDEST:
-            raise Unreadable(f"holds samples of {loudest:.3g}, where full scale is 1")
+        if problem := what_is_no_sound(samples):
+            raise Unreadable(problem)
         wave = samples.mean(axis=1, dtype=np.float32)
         if short is not None:
             self.note(file, f"cut off: {short}")

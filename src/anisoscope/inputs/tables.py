@@ -139,22 +139,26 @@ def _csv_rows(path: Path, column: str | None) -> Iterator[Any]:
 def _parquet_rows(path: Path, column: str | None) -> Iterator[Any]:
     with open_parquet(path) as file:
         chosen = _choose_column(file.schema_arrow, column, path)
-    for _, _, batch in parquet_batches(path, [chosen], BATCH):
-        yield from () if batch is None else batch.column(chosen).to_pylist()
+    with arrow_errors(path):
+        for _, _, batch in parquet_batches(path, [chosen], BATCH):
+            yield from () if batch is None else batch.column(chosen).to_pylist()
 
 
 def _arrow_rows(path: Path, column: str | None) -> Iterator[Any]:
     file = ArrowFile(path)
     chosen = _choose_column(file.schema, column, path)
-    for _, _, batch in file.batches([chosen], BATCH):
-        yield from () if batch is None else batch.column(chosen).to_pylist()
+    with arrow_errors(path):
+        for _, _, batch in file.batches([chosen], BATCH):
+            yield from () if batch is None else batch.column(chosen).to_pylist()
 
 
 def _choose_column(schema: pa.Schema, column: str | None, path: Path) -> str:
-    texts = [field.name for field in schema if _is_text(field.type)]
-    lists = [field.name for field in schema if _is_list_of_integers(field.type)]
+    with arrow_errors(path):  # names may be damaged
+        names = schema.names
+    texts = [name for name, kind in zip(names, schema.types, strict=True) if _is_text(kind)]
+    lists = [name for name, kind in zip(names, schema.types, strict=True) if _is_list_of_integers(kind)]
     chosen = choose_content(texts, lists, column, where=path)
-    return choose(schema.names, chosen, where=path, what="column")  # a name that stands twice is refused
+    return choose(names, chosen, where=path, what="column")  # a name that stands twice is refused
 
 
 def _is_text(kind: pa.DataType) -> bool:

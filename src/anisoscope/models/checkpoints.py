@@ -21,6 +21,7 @@ between checkpoints to a few per cent at no cost.
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
@@ -78,6 +79,48 @@ def describe(checkpoint: Checkpoint) -> str:
     return f"step {checkpoint.step}" + ("" if checkpoint.seed is None else f" of seed {checkpoint.seed}")
 
 
+# -- checkpoints named one by one --------------------------------------------------------------------------------------
+
+
+def steps_of(names: Sequence[str]) -> list[int | None]:
+    """The step of each checkpoint of a list: from its name where every name has another one, else its place.
+
+    A single model is not a series: its step is missing.
+
+    >>> steps_of(["EleutherAI/pythia-70m@step0", "EleutherAI/pythia-70m@step1000"])
+    [0, 1000]
+    >>> steps_of(["first", "second"]), steps_of(["checkpoint-500"])
+    ([0, 1], [None])
+    """
+    if len(names) == 1:
+        return [None]
+    read = [step_in(name) for name in names]
+    return read if None not in read and len(set(read)) == len(read) else list(range(len(names)))
+
+
+def step_in(name: str) -> int | None:
+    """The training step at the end of a name, or of the last of its folders that has one.
+
+    >>> step_in("google/multiberts-seed_0-step_20k"), step_in("runs/checkpoint-500/model"), step_in("gpt2")
+    (20000, 500, None)
+    """
+    for part in reversed(re.split(r"[/@]", name)):
+        written = _STEP.search(part.removesuffix(".gguf"))
+        if written is not None:
+            return int(written[1]) * (1000 if written[2] else 1)
+    return None
+
+
+def split_revision(name: str) -> tuple[str, str | None]:
+    """The name and the revision of `name@revision`; a path that exists is left as it is.
+
+    >>> split_revision("EleutherAI/pythia-70m@step1000"), split_revision("gpt2")
+    (('EleutherAI/pythia-70m', 'step1000'), ('gpt2', None))
+    """
+    where, mark, revision = name.rpartition("@")
+    return (where, revision) if mark and where and not os.path.exists(name) else (name, None)
+
+
 # -- where checkpoints are ---------------------------------------------------------------------------------------------
 
 
@@ -100,12 +143,11 @@ def _matching(pattern: str) -> list[Checkpoint]:
 
 def _of_path(path: Path, *, within: Path) -> Checkpoint:
     """Step and seed off the name: `seed-1/checkpoint-64`, `multiberts-seed_0-step_20k`."""
-    written = _STEP.search(path.name)
-    if written is None:
+    step = step_in(path.name)
+    if step is None:
         raise UsageError(
             "no step in the name of this folder", where=path, expected="…checkpoint-64, …step64, …step_20k"
         )
-    step = int(written[1]) * (1000 if written[2] else 1)
     inside = path.relative_to(within) if path.is_relative_to(within) else path
     seed = _SEED.search(inside.as_posix())
     return Checkpoint(step, str(path.resolve()), seed=int(seed[1]) if seed else None)
@@ -120,9 +162,11 @@ def _in_toml(path: Path) -> tuple[str, list[Checkpoint]]:
         raise UsageError("there is no such file", where=path) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise UsageError(
-            "this is no list of checkpoints", where=path, got=error,
+            "this is no list of checkpoints",
+            where=path,
+            got=error,
             expected="[[checkpoints]] tables with step, model, and if need be revision, seed",
-        ) from error  # fmt: skip
+        ) from error
     if not found:
         raise InputError("the list of checkpoints is empty", where=path)
     return str(written.get("name", path.stem)), found

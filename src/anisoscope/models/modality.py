@@ -3,7 +3,7 @@
 The class that AutoModel maps a config to says so by its `main_input_name`: `pixel_values` is vision, `input_values` and
 `input_features` are speech, `input_ids` is text. `input_modalities` is not to be trusted by itself (it says `text` for
 CvT), but it tells composites apart: a class whose main input is text and which lists another modality too (CLIP) has
-several towers, and one has to be chosen.
+several towers, and one has to be chosen. So does a class whose config has a part for text and one for vision (BLIP-2).
 """
 
 from __future__ import annotations
@@ -33,7 +33,13 @@ def body_class(config: Any) -> type | None:
 
 
 def is_composite(model: Any) -> bool:
-    """Whether a class or module has several towers: its main input is text and it takes another modality beside."""
+    """Whether a class or module has several towers.
+
+    It has if its config is made of one for text and one for vision, or if it takes another modality beside text.
+    """
+    parts = set(getattr(getattr(model, "config_class", None), "sub_configs", None) or ())
+    if {"text_config", "vision_config"} <= parts:
+        return True
     taken = getattr(model, "input_modalities", ())
     taken = {taken} if isinstance(taken, str) else set(taken or ())
     return getattr(model, "main_input_name", None) == "input_ids" and bool(taken - {"text"})

@@ -55,10 +55,9 @@ def drawn(table: Table, width: int) -> Any:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    shown = RichTable(
-        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=Text(printable(table.title)) if table.title else None,
-        title_justify="left", caption=Text(printable(table.caption)) if table.caption else None, caption_justify="left",
-    )  # fmt: skip
+    title, caption = (Text(printable(text)) if text else None for text in (table.title, table.caption))
+    shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title, caption=caption)
+    shown.title_justify = shown.caption_justify = "left"
     for place, name in enumerate(table.columns):
         left = place < table.text
         shown.add_column(Text(printable(name)), justify="left" if left else "right", no_wrap=not left, overflow="fold")
@@ -73,13 +72,17 @@ def plain(rows: Sequence[Row]) -> Story:
     sites, names = list(dict.fromkeys(row.site for row in rows)), list(dict.fromkeys(map(_name, rows)))
     cells = {(row.site, _name(row)): row for row in rows}
     if 1 < len(sites) <= 5 and len(cells) == len(rows) == len(sites) * len(names):
-        return Story([Table(("", *sites), [[name, *(number(cells[site, name].value) for site in sites)] for name in names])])
+        return Story(
+            [Table(("", *sites), [[name, *(number(cells[site, name].value) for site in sites)] for name in names])]
+        )
     columns = ("site", "metric", "value", "95 % interval", "isotropic")
     body = [
         [row.site, _name(row), number(row.value), interval(row), "" if row.null is None else number(row.null)]
         for row in rows
     ]
-    return Story([Table(columns, body[:_FEW], text=2)], more=[Table(columns, body[_FEW:], text=2)] if body[_FEW:] else ())
+    return Story(
+        [Table(columns, body[:_FEW], text=2)], more=[Table(columns, body[_FEW:], text=2)] if body[_FEW:] else ()
+    )
 
 
 def _name(row: Row) -> str:

@@ -17,22 +17,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anisoscope.errors import UsageError
-from anisoscope.runs.settings import Machine, Settings
+from anisoscope.errors import StoreError, UsageError
+from anisoscope.runs.settings import Machine
 from anisoscope.runs.study import Study
-from anisoscope.runs.work.collected import Collection, Part
+from anisoscope.runs.work.collected import COUNTED, Collection, Counted, Part, StoredPart
 from anisoscope.runs.work.engines import Local
-from anisoscope.runs.work.passes import follow, load_whole, run_pass, whole_state
+from anisoscope.runs.work.passes import follow, load_whole, run_batches, run_pass, whole_state
 from anisoscope.runs.work.saved import Saved, find_saved, identity_of
 from anisoscope.runs.work.units import Unit, deal, parse_shard, virtual_shard
 
 if TYPE_CHECKING:
     from anisoscope.inputs.sources import Source
     from anisoscope.inputs.vectors.source import VectorSource
-    from anisoscope.models.batches.plan import Batches
+    from anisoscope.models.batches.plan import Batch, Batches
     from anisoscope.models.open import OpenModel
     from anisoscope.runs.store import Run
 
@@ -43,7 +44,9 @@ IN_MEMORY = "(in memory)"
 class Job:
     """One study with its settings, the machine it runs on, and the folder it keeps its state in (if any).
 
-    `given` holds what came as an object instead of a name: modules, a processor, texts, arrays.
+    - `given`: what came as an object instead of a name: modules, a processor, texts, arrays;
+    - `unit`, `only`: the one share of the data, the one checkpoint of a series that a worker was told to do;
+    - `opened`: where a worker keeps its models from one unit to the next.
     """
 
     study: Study
@@ -54,9 +57,17 @@ class Job:
     engine: Local = field(default_factory=Local)
     begin: Callable[[], None] = lambda: None
     unit: Unit | None = None
+    only: str | None = None
+    opened: dict[Any, OpenModel] | None = None
     inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    _sources: dict[str, Any] = field(default_factory=dict)
+    _sources: dict[tuple[str, str], Any] = field(default_factory=dict)
+
+    @property
+    def first_share(self) -> bool:
+        """Whether this process does what is done once for all shares of the data."""
+        own = self.unit or (Unit() if self.machine.shard is None else parse_shard(self.machine.shard))
+        return self.engine.chief and own.index == 0
 
     # -- opening -----------------------------------------------------------------------------------------------------
 
@@ -73,9 +84,13 @@ class Job:
             yield label, self.open_model(name, label=label, module=module, **options)
 
     def open_model(self, name: str, *, label: str | None = None, module: Any = None, **options: Any) -> OpenModel:
-        """Open a model as settings and machine say, and remember it under its label."""
+        """Open a model (`name@revision` is one of its revisions) as settings and machine say, and remember it."""
+        key = (name, label)
+        if self.opened is not None and key in self.opened:
+            return self.opened[key]
         from dataclasses import replace
 
+        from anisoscope.models.checkpoints import split_revision
         from anisoscope.models.open import open_model
 
         wanted = {
@@ -85,9 +100,9 @@ class Job:
         }
         place = {"models_dir": self.machine.models_dir, "trust_remote_code": self.machine.trust_remote_code}
         given = {"processor": self.given["processor"]} if self.given.get("processor") is not None else {}
-        model = open_model(
-            name if module is None else module, device=self.machine.device, **{**wanted, **place, **given, **options}
-        )
+        name, revision = (name, None) if module is not None else split_revision(name)
+        options = {**wanted, **place, **given, **({} if revision is None else {"revision": revision}), **options}
+        model = open_model(name if module is None else module, device=self.machine.device, **options)
         if label is not None:
             model = replace(model, name=label)
         self.remember(
@@ -95,10 +110,13 @@ class Job:
             kind="model",
             name=name,
             revision=model.revision,
+            asked=options.get("revision"),
             fingerprint=model.fingerprint,
             files=None if model.files is None else model.files.record(),
         )
         self.begin()
+        if self.opened is not None and self.only is None:
+            self.opened[key] = model
         return model
 
     def source(self, modality: str, *, field: str = "data") -> Source:
@@ -168,17 +186,67 @@ class Job:
         field = changes.pop("field", "data")
         return make_batches(model, self.source(model.modality, field=field), **{**options, **changes})
 
-    def run(self, label: str, model: OpenModel, make: Callable[[], dict[str, Any]], **changes: Any) -> Part:
+    def kept(self, label: str, make: Callable[[], dict[str, Any]], modality: str | None = None) -> Part | None:
+        """A part that was finished in an earlier sitting, while its model and the data are what they were."""
+        if self.folder is None or self.engine.world > 1:
+            return None
+        folder = self.folder / "partial" / slug(label) / "total"
+        if not folder.is_dir():
+            return None
+        for saved in find_saved(folder, identity_of(settings=self.settings.as_dict())):
+            record, about = saved.about["input"], saved.about
+            source = self.source(about["model"]["modality"])
+            changed = [] if record.get("files") is None else changed_files(record, self)
+            if changed or about["data"]["fingerprint"] != source.fingerprint():
+                what = f"the model {record['name']} ({', '.join(changed[:3])})" if changed else "the data"
+                raise StoreError(
+                    f"{what} changed since this run was interrupted",
+                    where=self.folder,
+                    do="put it back as it was, or --existing replace to start anew",
+                )
+            self.inputs[f"model {label}"] = record
+            return StoredPart(saved.verified(), _counting(make), about)
+        return None
+
+    def keep(self, label: str, part: Part, make: Callable[[], dict[str, Any]]) -> Part:
+        """Put a finished part on disk and out of memory; without a folder it stays as it is."""
+        if self.folder is None or not self.engine.chief:
+            return part
+        folder = self.folder / "partial" / slug(label)
+        identity = identity_of(settings=self.settings.as_dict())
+        saved = Saved(folder / "total", Unit(), identity, finished=True)
+        saved.about = part.about = {**part.about, "input": self.inputs.get(f"model {label}", {})}
+        for sums in part.sums.values():
+            sums.seal()
+        saved.save(whole_state(part.sums))
+        for left in folder.glob("*.*"):
+            left.unlink()
+        return StoredPart(saved.folder / saved.state, _counting(make), part.about)
+
+    def run(
+        self,
+        label: str,
+        model: OpenModel,
+        make: Callable[[], dict[str, Any]],
+        *,
+        each: Callable[[dict[str, Any], Batch], None] | None = None,
+        **changes: Any,
+    ) -> Part:
         """One pass of a model over the data; the part of this process, or of all processes in the chief.
 
-        `make` gives fresh observers; `changes` are options of `batches`.
+        `make` gives fresh observers; `changes` are options of `batches`. `each(observers, batch)` stands in for the one
+        observed forward pass of a batch.
         """
         source = self.source(model.modality, field=changes.get("field", "data"))
         identity = {"model": model.fingerprint, "data": source.fingerprint()}
 
         def work(unit: Unit, saved: Saved | None, observers: dict[str, Any]) -> dict[str, Any]:
             batches = self.batches(model, unit=unit, **changes)
-            run_pass(model, batches, observers, unit=unit, saved=saved, what=f"running {label}")
+            if each is None:
+                run_pass(model, batches, observers, unit=unit, saved=saved, what=f"running {label}")
+            else:
+                do = partial(each, observers)
+                run_batches(batches, do, observers, unit=unit, saved=saved, what=f"running {label}")
             return self._about(model, source, batches, observers, plan=f"{unit.index}-of-{unit.of}")
 
         return self.collect(label, make, work, identity)
@@ -192,7 +260,7 @@ class Job:
             total = source.rows if unit.whole else None
             blocks = blocks_of(source, unit, start)
             follow(
-                blocks, lambda block: add(sums, block), sums,
+                blocks, lambda block: add(sums, block), sums, size=lambda block: len(block.x),
                 saved=saved, start=start, total=total, unit="vectors", what="measuring",
             )  # fmt: skip
             return {"notes": []}
@@ -213,7 +281,8 @@ class Job:
         mine = self._units(begun)
         by_name = {saved.unit.name: saved for saved in begun}
         total: Part | None = None
-        if self.engine.chief:  # what others did before, and nobody goes on with
+        make = _counting(make)
+        if self.engine.chief and self.unit is None:  # what others did before, and nobody goes on with
             going_on = {unit.name for units in self._dealt(begun) for unit in units}
             for saved in begun:
                 if saved.unit.name not in going_on:
@@ -256,7 +325,7 @@ class Job:
         self, model: OpenModel, source: Source, batches: Batches, observers: Mapping[str, Any], *, plan: str
     ) -> dict[str, Any]:
         report = vars(batches.report)
-        seen = [observer.about() for observer in observers.values()]
+        seen = [observer.about() for name, observer in observers.items() if name != COUNTED]
         protocol = {name: words for one in seen for name, words in one["protocol"].items()}
         extra = {"dtype": getattr(self.settings, "dtype", "float32"), "data": source.name}
         return {
@@ -272,6 +341,10 @@ class Job:
             "sites": [site for one in seen for site in one["sites"]],
             "notes": [*model.notes, *(note for one in seen for note in one["notes"])],
         }
+
+
+def _counting(make: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+    return lambda: {**make(), COUNTED: Counted()}
 
 
 def _loaded(sums: dict[str, Any], saved: Saved) -> Part:
@@ -298,7 +371,14 @@ def slug(label: str) -> str:
     return f"{readable}-{hashlib.sha256(label.encode('utf-8', 'surrogatepass')).hexdigest()[:6]}"
 
 
-def data_settings(settings: Settings) -> dict[str, Any]:
-    """The settings that say what is read, as keywords of another study's settings."""
-    names = ("data", "documents", "column", "length", "limit", "seed", "dtype")
-    return {name: getattr(settings, name) for name in names if hasattr(settings, name)}
+def changed_files(record: Mapping[str, Any], job: Job) -> list[str]:
+    """The files of a recorded model that are not what they were."""
+    if record.get("files") is None:  # a module in memory: nobody can tell
+        return []
+    from anisoscope.models.fingerprint import unchanged
+    from anisoscope.models.locate import locate
+    from anisoscope.models.processors import tokenizer_folder
+
+    models_dir, elsewhere = job.machine.models_dir, getattr(job.settings, "tokenizer", None)
+    place = locate(record["name"], revision=record.get("asked"), models_dir=models_dir)
+    return unchanged(record["files"], place, tokenizer=tokenizer_folder(elsewhere, models_dir=models_dir))

@@ -12,7 +12,7 @@ from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.perform import assemble
 from anisoscope.runs.store import Existing, Run, find_existing, open_run
 from anisoscope.runs.study import Study, find_study
-from anisoscope.runs.work.collected import Collected, load_parts
+from anisoscope.runs.work.collected import Collected, add_part, load_parts
 from anisoscope.runs.work.units import parse_shard
 
 
@@ -26,10 +26,7 @@ def merge_runs(runs: Sequence[Path | str | Run], out: Path | str, *, existing: E
     collected: Collected = {}
     for run in opened:
         for label, part in collected_of(run, study).items():
-            if label in collected:
-                collected[label].merge(part)
-            else:
-                collected[label] = part
+            add_part(collected, label, part)
     assert study.conclude is not None
     findings = study.conclude(settings, collected)
     notes = [note for run in opened for note in run.manifest["notes"]]

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from anisoscope.errors import StoreError, UsageError
-from anisoscope.runs.job import IN_MEMORY, Job
+from anisoscope.runs.job import IN_MEMORY, Job, changed_files
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.settings import Machine, Settings
 from anisoscope.runs.stopping import stoppable
 from anisoscope.runs.store import Existing, Run, begin, find_existing, locked
 from anisoscope.runs.study import Findings, Study, find_study, lost
-from anisoscope.runs.work.collected import Collected, report_of, state_of
+from anisoscope.runs.work.collected import Collected, check_counts, report_of, state_of
 from anisoscope.runs.work.engines import Local, engine
 from anisoscope.runs.work.units import parse_shard
 
@@ -122,6 +122,7 @@ def assemble(
     study: Study, settings: Settings, findings: Findings, collected: Collected, *, job: Job | None = None, **extra: Any
 ) -> Measurement:
     """The measurement of what was found, with what has to be said about it."""
+    check_counts(collected)
     several = len(collected) > 1
     said = [
         f"{label}: {note}" if several else note
@@ -197,7 +198,7 @@ def _change(job: Job, key: str, record: Mapping[str, Any]) -> str | None:
     if str(record.get("name", "")).startswith(IN_MEMORY) or record.get("in_memory"):
         return None
     if record["kind"] == "model":
-        files = _changed_files(record, job)
+        files = changed_files(record, job)
         return f"the model {record['name']} ({', '.join(files[:3])})" if files else None
     if record["kind"] == "run":
         now = hashlib.sha256((Path(record["name"]) / "manifest.json").read_bytes()).hexdigest()
@@ -209,18 +210,6 @@ def _change(job: Job, key: str, record: Mapping[str, Any]) -> str | None:
     else:
         now = job.source(record["modality"], field=field).fingerprint()
     return None if now == record["fingerprint"] else f"the data {record['name']}"
-
-
-def _changed_files(record: Mapping[str, Any], job: Job) -> list[str]:
-    if record.get("files") is None:  # a module in memory: nobody can tell
-        return []
-    from anisoscope.models.fingerprint import unchanged
-    from anisoscope.models.locate import locate
-    from anisoscope.models.processors import tokenizer_folder
-
-    models_dir, elsewhere = job.machine.models_dir, getattr(job.settings, "tokenizer", None)
-    place = locate(record["name"], revision=record.get("asked_revision"), models_dir=models_dir)
-    return unchanged(record["files"], place, tokenizer=tokenizer_folder(elsewhere, models_dir=models_dir))
 
 
 def default_folder(study: Study, settings: Settings, machine: Machine | None = None) -> Path:

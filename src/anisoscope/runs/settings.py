@@ -160,18 +160,23 @@ class Sample(Settings):
     seed: int = option("Seed of the sample.", 0, ge=0, le=LARGEST_SEED)
 
 
-class Data(Settings):
-    """What a model reads."""
+class Reading(Settings):
+    """What is read, and how it splits into documents."""
 
     data: list[str] = option(
         "Files, folders, globs, - or hf:NAME; what the package carries without it.", [], short="-d", paths=True
     )
     documents: Documents = option("How a text file splits into documents.", "auto")
     column: str | None = option("Column of a table: texts, or token ids (input_ids).", None)
+    limit: int | None = option("Read at most this many documents, clips or images.", None, ge=1)
+
+
+class Data(Reading):
+    """What a model reads, in windows."""
+
     length: float | None = option(
         "Window in tokens (default 512), or in seconds for speech.", None, gt=0, allow_inf_nan=False
     )
-    limit: int | None = option("Read at most this many documents, clips or images.", None, ge=1)
 
 
 class Opening(Settings):

@@ -62,6 +62,7 @@ class Study:
     """One study.
 
     - `measure`, or `collect` and `conclude` with `kinds` (an empty collection for each observer's name);
+    - `labels`: of a series, its checkpoints, which workers take one by one (`job.only`) instead of shares of the data;
     - `story`: what the terminal tells of its rows; without one, a table of them;
     - `machine`: which options of `Machine` its command has; `keeps_sums`: whether a finished run holds its sums;
     - `title`, `subject`: what the terminal calls it, and what its default folder is named after;
@@ -73,6 +74,7 @@ class Study:
     collect: Callable[[Job], Collected] | None = None
     conclude: Callable[[Any, Collected], Findings] | None = None
     kinds: Callable[[], Mapping[str, Callable[[], Any]]] | None = None
+    labels: Callable[[Any], Sequence[str]] | None = None
     story: Callable[[Sequence[Row]], Story] | None = None
     subject: Callable[[Any], str] = lambda settings: ""
     machine: tuple[str, ...] = ()

@@ -116,9 +116,17 @@ def test_swin_has_windows_biases_and_masked_neighbours() -> None:
 
 def test_sliding_windows_are_seen() -> None:
     module = _model(
-        "ModernBert", **SMALL, vocab_size=60, pad_token_id=0, local_attention=4, global_attn_every_n_layers=2,
-        bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2,
-    )  # fmt: skip
+        "ModernBert",
+        **SMALL,
+        vocab_size=60,
+        pad_token_id=0,
+        local_attention=4,
+        global_attn_every_n_layers=2,
+        bos_token_id=1,
+        eos_token_id=2,
+        cls_token_id=1,
+        sep_token_id=2,
+    )
     calls = _check(module, input_ids=IDS)
     assert calls[0][1].visible is None
     near = calls[1][1].visible
@@ -129,9 +137,17 @@ def test_sliding_windows_are_seen() -> None:
 
 def test_bart_crosses_under_the_decoders_name() -> None:
     module = _model(
-        "Bart", d_model=16, encoder_layers=1, decoder_layers=2, encoder_attention_heads=2, decoder_attention_heads=2,
-        encoder_ffn_dim=16, decoder_ffn_dim=16, vocab_size=60, max_position_embeddings=32,
-    )  # fmt: skip
+        "Bart",
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=2,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=16,
+        decoder_ffn_dim=16,
+        vocab_size=60,
+        max_position_embeddings=32,
+    )
     _, calls = _run(module, input_ids=IDS, decoder_input_ids=IDS[:, :5])
     own = [f"decoder.block.{k}{cross}" for k in range(2) for cross in ("", ".cross")]
     assert [site for site, _ in calls] == ["encoder.block.0", *own]
@@ -140,9 +156,15 @@ def test_bart_crosses_under_the_decoders_name() -> None:
 
 def test_capped_scores_stay_capped() -> None:
     module = _model(
-        "Gemma2", **SMALL, vocab_size=60, num_key_value_heads=1, head_dim=8, attn_logit_softcapping=0.5,
-        query_pre_attn_scalar=4, sliding_window=4,
-    )  # fmt: skip
+        "Gemma2",
+        **SMALL,
+        vocab_size=60,
+        num_key_value_heads=1,
+        head_dim=8,
+        attn_logit_softcapping=0.5,
+        query_pre_attn_scalar=4,
+        sliding_window=4,
+    )
     for layer in module.layers:
         layer.self_attn.q_proj.weight.mul_(50)
     call = _check(module, input_ids=IDS)[0][1]

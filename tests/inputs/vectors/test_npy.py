@@ -112,3 +112,14 @@ def test_a_damaged_archive_is_refused(tmp_path):
     path.write_bytes(content)
     with pytest.raises(InputError, match="damaged"):
         read(path)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_one_wrong_bit_far_behind_the_header_is_noticed(tmp_path, save):
+    path = tmp_path / "x.npz"
+    save(path, a=np.random.default_rng(0).standard_normal((20_000, 8)))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"damaged.*x\.npz"):
+        read(path)

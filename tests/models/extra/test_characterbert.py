@@ -198,8 +198,18 @@ def test_recorded_sentences_are_encoded_as_recorded(tokenizer: CharacterBertToke
     kept = tokenizer(texts[1], padding="max_length", max_length=10, return_tensors="pt")
     # recorded without basic tokenisation: its words keep their accents, and the ideographs their word
     assert tokenizer.convert_ids_to_tokens(first["input_ids"][0]) == [
-        "[CLS]", "the", "naive", "caffe", "[MASK]", ".", "[SEP]", "日", "本", "x" * 48, "[SEP]",
-    ]  # fmt: skip
+        "[CLS]",
+        "the",
+        "naive",
+        "caffe",
+        "[MASK]",
+        ".",
+        "[SEP]",
+        "日",
+        "本",
+        "x" * 48,
+        "[SEP]",
+    ]
     assert first["token_type_ids"].tolist() == [[0] * 7 + [1] * 4]
     assert torch.equal(kept["input_ids"], io["input_ids"][1:])
     assert torch.equal(kept["attention_mask"], io["attention_mask"][1:])
@@ -290,11 +300,15 @@ def heads() -> dict[str, Tensor]:
     size, rows = CONFIG["hidden_size"], WORDS_IN_VOCABULARY
     generator = torch.Generator().manual_seed(0)
     shapes = {
-        "predictions.transform.dense.weight": (size, size), "predictions.transform.dense.bias": (size,),
-        "predictions.transform.LayerNorm.weight": (size,), "predictions.transform.LayerNorm.bias": (size,),
-        "predictions.decoder.weight": (rows, size), "predictions.bias": (rows,),
-        "seq_relationship.weight": (2, size), "seq_relationship.bias": (2,),
-    }  # fmt: skip
+        "predictions.transform.dense.weight": (size, size),
+        "predictions.transform.dense.bias": (size,),
+        "predictions.transform.LayerNorm.weight": (size,),
+        "predictions.transform.LayerNorm.bias": (size,),
+        "predictions.decoder.weight": (rows, size),
+        "predictions.bias": (rows,),
+        "seq_relationship.weight": (2, size),
+        "seq_relationship.bias": (2,),
+    }
     drawn = {f"cls.{name}": torch.randn(shape, generator=generator) for name, shape in shapes.items()}
     return drawn | {"cls.predictions.decoder.bias": drawn["cls.predictions.bias"]}
 

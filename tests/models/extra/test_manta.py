@@ -28,9 +28,15 @@ CONFIG = FACTS["config"]
 CASES = ("a", "b", "c", "d")
 POSITIONS = "encoder.frontier_predictor.local_transformer.embeddings.position_embeddings.weight"
 BASE = {
-    "byte_embedding_dim": 128, "frontier_predictor_num_layers": 2, "max_length_inputs": 2048,
-    "max_length_encoder_decoder": 512, "d_model": 768, "d_ff": 3072, "num_heads": 12, "num_layers": 12,
-}  # fmt: skip
+    "byte_embedding_dim": 128,
+    "frontier_predictor_num_layers": 2,
+    "max_length_inputs": 2048,
+    "max_length_encoder_decoder": 512,
+    "d_model": 768,
+    "d_ff": 3072,
+    "num_heads": 12,
+    "num_layers": 12,
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -369,20 +375,26 @@ def test_a_fresh_model_starts_as_specified():
     state = MantaForConditionalGeneration(MantaConfig(**{**CONFIG, **sizes})).state_dict()
     local, block = "encoder.frontier_predictor.local_transformer", "encoder.t5_encoder.block.0.layer"
     deviations = {
-        "encoder.byte_embeddings.weight": 1, "decoder_embeddings.weight": 1,
+        "encoder.byte_embeddings.weight": 1,
+        "decoder_embeddings.weight": 1,
         f"{local}.encoder.layer.0.intermediate.dense.weight": 0.02,
         f"{local}.embeddings.position_embeddings.weight": 0.02,
-        f"{block}.0.SelfAttention.q.weight": (64 * 16) ** -0.5, f"{block}.0.SelfAttention.k.weight": 64**-0.5,
-        f"{block}.0.SelfAttention.v.weight": 64**-0.5, f"{block}.0.SelfAttention.o.weight": 64**-0.5,
-        f"{block}.1.DenseReluDense.wi_0.weight": 64**-0.5, f"{block}.1.DenseReluDense.wo.weight": 128**-0.5,
+        f"{block}.0.SelfAttention.q.weight": (64 * 16) ** -0.5,
+        f"{block}.0.SelfAttention.k.weight": 64**-0.5,
+        f"{block}.0.SelfAttention.v.weight": 64**-0.5,
+        f"{block}.0.SelfAttention.o.weight": 64**-0.5,
+        f"{block}.1.DenseReluDense.wi_0.weight": 64**-0.5,
+        f"{block}.1.DenseReluDense.wo.weight": 128**-0.5,
         "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight": 64**-0.5,
-    }  # fmt: skip
+    }
     for name, deviation in deviations.items():
         assert float(state[name].std()) == pytest.approx(deviation, rel=0.15), name
     bounds = {
-        "encoder.pooler.conv_layers.0.weight": 3**-0.5, "encoder.pooler.out_projection.weight": 32**-0.5,
-        "encoder.frontier_predictor.output_projection.weight": 32**-0.5, "lm_head.weight": 64**-0.5,
-    }  # fmt: skip
+        "encoder.pooler.conv_layers.0.weight": 3**-0.5,
+        "encoder.pooler.out_projection.weight": 32**-0.5,
+        "encoder.frontier_predictor.output_projection.weight": 32**-0.5,
+        "lm_head.weight": 64**-0.5,
+    }
     for name, bound in bounds.items():
         assert 0.85 * bound < float(state[name].abs().max()) <= bound, name
     assert not state[f"{local}.embeddings.position_embeddings.weight"][0].any()

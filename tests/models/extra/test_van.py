@@ -34,9 +34,15 @@ SIZES = {
 }
 CONFIG = recorded.facts("van_tiny")["config"]
 PREPROCESSOR = {
-    "feature_extractor_type": "ConvNextFeatureExtractor", "size": 224, "crop_pct": 0.875, "resample": 3,
-    "do_resize": True, "do_normalize": True, "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225],
-}  # fmt: skip
+    "feature_extractor_type": "ConvNextFeatureExtractor",
+    "size": 224,
+    "crop_pct": 0.875,
+    "resample": 3,
+    "do_resize": True,
+    "do_normalize": True,
+    "image_mean": [0.485, 0.456, 0.406],
+    "image_std": [0.229, 0.224, 0.225],
+}
 
 
 def config(**options: Any) -> VanConfig:
@@ -191,14 +197,19 @@ def _raw_name(name: str) -> str:
     block, inner, *rest = rest
     inner = ".".join([inner, *rest])
     for ours, theirs in {
-        "pre_normomalization": "norm1", "post_normalization": "norm2", "attention_scaling.weight": "layer_scale_1",
-        "mlp_scaling.weight": "layer_scale_2", "attention.pre_projection.conv": "attn.proj_1",
+        "pre_normomalization": "norm1",
+        "post_normalization": "norm2",
+        "attention_scaling.weight": "layer_scale_1",
+        "mlp_scaling.weight": "layer_scale_2",
+        "attention.pre_projection.conv": "attn.proj_1",
         "attention.post_projection": "attn.proj_2",
         "attention.attention_layer.attention.depth_wise_dilated": "attn.spatial_gating_unit.conv_spatial",
         "attention.attention_layer.attention.depth_wise": "attn.spatial_gating_unit.conv0",
         "attention.attention_layer.attention.point_wise": "attn.spatial_gating_unit.conv1",
-        "mlp.in_dense": "mlp.fc1", "mlp.depth_wise": "mlp.dwconv.dwconv", "mlp.out_dense": "mlp.fc2",
-    }.items():  # fmt: skip
+        "mlp.in_dense": "mlp.fc1",
+        "mlp.depth_wise": "mlp.dwconv.dwconv",
+        "mlp.out_dense": "mlp.fc2",
+    }.items():
         if inner == ours or inner.startswith(f"{ours}."):
             return f"block{stage}.{block}.{theirs}{inner.removeprefix(ours)}"
     raise AssertionError(name)

@@ -17,23 +17,22 @@ from anisoscope.geometry.cosine import mean_cosine_inter
 from anisoscope.inputs.sources import open_source
 from anisoscope.models.batches.plan import make_batches
 from anisoscope.models.open import open_model
-from anisoscope.runs.store import open_run
+from anisoscope.runs.measurement import Measurement
+from anisoscope.runs.merging import merge_runs
+from anisoscope.runs.perform import perform
+from anisoscope.runs.settings import Machine
+from anisoscope.runs.work import passes
+from anisoscope.studies.final_norm import ABLATIONS, story
 from anisoscope.studies.final_norm.norms import Norm, find_norms, probe
-from anisoscope.studies.final_norm.study import (
-    ABLATIONS,
-    FinalNormSettings,
-    ablation_rows,
-    check_norm,
-    final_norm_study,
-    measure_final_norms,
-    verdict_on,
-)
+from anisoscope.studies.final_norm.rows import ablation_rows, check_norm
 
 TEXTS = [f"number {k} is {k * k} squared, and {k + 1} comes after it; so it goes on and on." for k in range(40)]
 
 
-def opened(name: str, seed: int = 0):
-    return open_model(zoo.module(name, seed), processor=zoo.processor(name))
+def measured(name: str, data: list[str] | None = TEXTS, **settings) -> Measurement:
+    """The study of one model in memory."""
+    given = {"models": [zoo.module(name)], "processor": zoo.processor(name), "data": data}
+    return perform("final-norm", {"models": [name], **settings}, given=given)
 
 
 @pytest.mark.parametrize("width", [8, 9])
@@ -65,7 +64,7 @@ def test_the_implied_cosine_is_exact_where_it_must_be() -> None:
     beta, d = 0.7, 8
     patterns = [p for p in itertools.product((-1.0, 1.0), repeat=d) if sum(p) == 0][:20]
     half = torch.tensor(patterns[:10], dtype=torch.float64)
-    norm = Norm("final_norm", "norm", "LayerNorm", torch.ones(d).double(), torch.full((d,), beta).double(), None)
+    norm = Norm("final_norm", "norm", "LayerNorm", torch.ones(d).double(), torch.full((d,), beta).double())
     sequences = [
         torch.cat([half[k : k + 2], -half[k : k + 2]]) * (k + 1) for k in range(8)
     ]  # any length: x̂ is the same
@@ -91,20 +90,17 @@ EXPECTED = {
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_norms_that_close_are_found(name: str) -> None:
-    norms = find_norms(zoo.module(name))
+    norms, _ = find_norms(zoo.module(name))
     kind, closing = EXPECTED[name]
-    assert [norm.closes.name for norm in norms if norm.closes is not None] == closing
+    assert [norm.closes for norm in norms if norm.closes is not None] == closing
     assert all(norm.kind == kind for norm in norms if norm.closes is not None)
     assert all(norm.has_bias == (kind == "LayerNorm") for norm in norms if norm.closes is not None)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt_neox", "llama", "bert"])
-def test_text_models_are_measured_before_and_after_their_norms(name: str, tmp_path) -> None:
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
-    settings = FinalNormSettings(models=[], data=[str(tmp_path / "texts.txt")], documents="lines", length=32)
-    model = opened(name)
-    result = final_norm_study([(7, model)], settings)
-    value = {(row.site, row.metric): row.value for row in result.rows if row.positions == "all" and row.at is None}
+def test_text_models_are_measured_before_and_after_their_norms(name: str) -> None:
+    found = measured(name, length=32)
+    value = {(row.site, row.metric): row.value for row in found.rows if row.positions == "all" and row.at is None}
     closing = [site for site, metric in value if metric == "cosine_above_implied"]
     assert closing == EXPECTED[name][1]
     for site in closing:
@@ -116,20 +112,18 @@ def test_text_models_are_measured_before_and_after_their_norms(name: str, tmp_pa
         before = f"{site}.before_norm" if name == "bert" else "block.2"
         assert value[site, "mean_cosine_before"] == value[before, "mean_cosine"]
         assert (value[site, "bias_norm"] is None) == (name == "llama")
-    assert {row.step for row in result.rows} == {7}
-    assert closing[-1] in verdict_on(result.rows)
+    assert f"{closing[-1]}: mean cosine {value[closing[-1], 'mean_cosine_before']:.3g} before" in str(found.verdict)
 
 
 def test_a_vision_model_is_measured_too() -> None:
-    result = final_norm_study([(None, opened("vit"))], FinalNormSettings(models=[], limit=12))
-    metrics = {(row.site, row.metric) for row in result.rows}
+    metrics = {(row.site, row.metric) for row in measured("vit", None, limit=12).rows}
     assert ("final_norm", "cosine_above_implied") in metrics
     assert ("final_norm.mean_removed", "mean_cosine") in metrics
 
 
 def test_the_site_before_a_post_norm_is_what_enters_it() -> None:
     """Against a plain hook on the norm of BERT's last block."""
-    model = opened("bert")
+    model = open_model(zoo.module("bert"), processor=zoo.processor("bert"))
     inputs: list[torch.Tensor] = []
     norm = model.module.get_submodule("encoder.layer.2.output.LayerNorm")
     hook = norm.register_forward_pre_hook(lambda _module, args: inputs.append(args[0]))
@@ -143,19 +137,11 @@ def test_the_site_before_a_post_norm_is_what_enters_it() -> None:
     unit = (x / x.norm(dim=1, keepdim=True)).sum(0)
     expected = ((unit @ unit).item() - len(x)) / (len(x) * (len(x) - 1))
 
-    result = final_norm_study([(None, model)], _with_texts())
-    row = next(r for r in result.rows if r.site == "block.2.before_norm" and r.metric == "mean_cosine")
+    row = next(
+        r for r in measured("bert", length=32).rows if (r.site, r.metric) == ("block.2.before_norm", "mean_cosine")
+    )
     assert row.n == len(x)
     assert row.value == pytest.approx(expected, abs=1e-6)
-
-
-def _with_texts() -> FinalNormSettings:
-    import tempfile
-    from pathlib import Path
-
-    path = Path(tempfile.mkdtemp()) / "texts.txt"
-    path.write_text("\n".join(TEXTS))
-    return FinalNormSettings(models=[], data=[str(path)], documents="lines", length=32)
 
 
 def test_ablations_do_what_they_say() -> None:
@@ -166,8 +152,7 @@ def test_ablations_do_what_they_say() -> None:
     moments.update(x)
     bias = 3 * torch.randn(d, generator=generator).double()
     gain = torch.rand(d, generator=generator).double() + 0.5
-    closes = next(norm.closes for norm in find_norms(zoo.module("gpt2")) if norm.closes is not None)
-    norm = Norm("final_norm", "ln_f", "LayerNorm", gain, bias, closes)
+    norm = Norm("final_norm", "ln_f", "LayerNorm", gain, bias, closes="final_norm", before="block.0")
     rows = ablation_rows(norm, moments, "test")
     value = {row.site.rpartition(".")[2]: row.value for row in rows if row.metric == "mean_cosine"}
     order = torch.from_numpy(moments.reservoir.sample().x).double()
@@ -190,16 +175,71 @@ def test_a_norm_that_does_not_make_its_site_is_refused() -> None:
     moments = Moments(8)
     moments.update(torch.randn(100, 8, generator=torch.Generator().manual_seed(0)))
     sample = moments.reservoir.sample()
-    norm = Norm("final_norm", "ln_f", "LayerNorm", torch.ones(8).double(), torch.ones(8).double(), None)
+    norm = Norm("final_norm", "ln_f", "LayerNorm", torch.ones(8).double(), torch.ones(8).double())
     with pytest.raises(ModelError, match="does not make"):
         check_norm(norm, sample, sample)
 
 
-def test_the_run_is_kept(tmp_path) -> None:
-    folders = [str(zoo.save("gpt2", tmp_path / f"checkpoint-{step}", seed=step)) for step in (0, 8)]
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
-    settings = FinalNormSettings(models=folders, data=[str(tmp_path / "texts.txt")], documents="lines", length=32)
-    measured = measure_final_norms(settings, out=tmp_path / "run")
-    run = open_run(tmp_path / "run")
-    assert {row.step for row in run.rows(metric="implied_cosine", site="final_norm")} == {0, 8}
-    assert measured.verdict == run.manifest["verdict"]
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """A series of two checkpoints of a post-norm model, and a text."""
+    root = tmp_path_factory.mktemp("series")
+    folders = [str(zoo.save("bert", root / f"checkpoint-{step}", seed=step)) for step in (0, 8)]
+    (root / "texts.txt").write_text("\n".join(TEXTS))
+    return {"models": folders, "data": [str(root / "texts.txt")], "documents": "lines", "length": 32}
+
+
+@pytest.fixture(scope="module")
+def whole(settings: dict) -> Measurement:
+    return perform("final-norm", settings)
+
+
+def test_a_series_has_one_line_for_each_step_and_norm(whole: Measurement) -> None:
+    assert {row.step for row in whole.rows} == {0, 8}
+    (table,) = story(whole.rows).tables
+    assert [cells[:2] for cells in table.cells] == [[step, f"block.{k}"] for step in ("0", "8") for k in range(3)]
+    assert "–" not in {cell for cells in table.cells for cell in cells}
+    widths = [max(map(len, column)) for column in zip(table.columns, *table.cells, strict=True)]
+    assert sum(widths) + len(widths) <= 80
+    assert str(whole.verdict).startswith("At step 8, block.2: ")
+
+
+def values(found: Measurement) -> dict:
+    return {
+        (row.step, row.site, row.metric, row.positions, row.at): (row.value, row.low, row.high) for row in found.rows
+    }
+
+
+def test_a_killed_pass_goes_on_with_equal_numbers(settings: dict, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, done = Machine(batch_tokens=200), []
+    expected = perform("final-norm", settings, machine=machine)
+
+    def killed(self, *args, **kwargs):
+        done.append(1)
+        if len(done) == 4:
+            raise KeyboardInterrupt
+        return forward(self, *args, **kwargs)
+
+    from transformers import BertModel
+
+    forward = BertModel.forward
+    with monkeypatch.context() as patch:
+        patch.setattr(passes, "SAVE_EVERY", -1.0)
+        patch.setattr(passes, "_SAVING_SHARE", float("inf"))
+        patch.setattr(BertModel, "forward", killed)
+        with pytest.raises(KeyboardInterrupt):
+            perform("final-norm", settings, machine=machine, out=tmp_path / "run")
+    resumed = perform("final-norm", settings, machine=machine, out=tmp_path / "run")
+    assert values(resumed) == values(expected)
+
+
+def test_shards_add_up_to_the_whole(settings: dict, whole: Measurement, tmp_path) -> None:
+    for k in range(2):
+        perform("final-norm", settings, machine=Machine(shard=f"{k}/2"), out=tmp_path / str(k))
+    merged = values(merge_runs([tmp_path / "0", tmp_path / "1"], tmp_path / "merged"))
+    expected = values(whole)
+    assert merged.keys() == expected.keys()
+    exact = ("mean_cosine", "mean_cosine_before", "cosine_above_implied", "drift_ratio", "implied_cosine", "gain_norm")
+    for key in expected:  # the batches of a shard are others, and float32 states depend on them in the last digits
+        if key[2] in exact:
+            assert merged[key][0] == pytest.approx(expected[key][0], abs=1e-5), key

@@ -1,4 +1,4 @@
-"""`anisoscope demo`"""
+"""The main job on what is embedded, offline, in a few minutes."""
 
 from __future__ import annotations
 
@@ -7,46 +7,33 @@ from typing import Annotated
 
 import typer
 
-from anisoscope.cli.output import Json, print_json, say_figures
-
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the runs and figures.")] = Path("demo"),
-    json: Json = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs, figures and page.")] = Path("demo"),
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """The main job on what is embedded: offline, in a few minutes, with figures.
+    """The main job on what is embedded: offline, in a few minutes, with figures and a page.
 
     \b
     Examples:
       anisoscope demo
       anisoscope demo --out /tmp/demo
     """
-    from anisoscope.report.figures import block, calibrate, dynamics, layers, null
+    from anisoscope.cli.output import print_json, say
+    from anisoscope.report.figures import draw
     from anisoscope.report.page.write import write_page
     from anisoscope.studies.demo import demo as run_demo
 
-    draw = {
-        "calibrate": lambda run: {"calibration": calibrate.figure_calibration},
-        "layers": layers.figures_of_layers,
-        "block": block.figures_of,
-        "sweep": dynamics.figures_of_sweep,
-        "null": lambda run: {"figure-17": lambda _: null.figure_17()},
-    }
     parts = run_demo(out)
-    figures = [
-        path
-        for part in parts
-        if part.name in draw and part.measurement.run is not None
-        for path in say_figures(part.measurement.run, draw[part.name](part.measurement.run), quiet=True)
-    ]
     runs = [part.measurement.run for part in parts if part.measurement.run is not None]
+    figures = [path for run in runs for path in draw(run)]
     page = write_page(runs, out / "report.html", title="anisoscope demo")
     if json:
         rows = [row.as_dict() for part in parts for row in part.measurement.rows]
-        print_json({"run": str(out), "verdict": "; ".join(part.seen for part in parts), "measurements": rows})
+        print_json({"run": str(out), "verdict": " ".join(part.seen for part in parts), "measurements": rows})
         return
     for number, part in enumerate(parts, 1):
-        typer.echo(f"{number}. {part.seen}")
-    typer.echo(f"page: {page}")
-    typer.echo(f"figures: {len(figures)} files, {out}/*/figures/*.svg")
-    typer.echo(f"next: anisoscope show {out / parts[0].name}")
+        say(f"{number}. {part.seen}")
+    say(f"page: {page}")
+    say(f"figures: {len(figures)} files, {out}/*/figures/*.svg")
+    say(f"next: anisoscope show {out / parts[0].name}")

@@ -1,20 +1,18 @@
-"""`anisoscope models`"""
+"""The models of the two papers, and which are at hand."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
-from anisoscope.cli.measure import ModelsDir
-
-from anisoscope.cli.output import Json, print_json
 
 
 def models(
     modality: Annotated[str | None, typer.Option(help="Only text, speech or vision.")] = None,
     figure: Annotated[str | None, typer.Option(help="Only those of a figure, e.g. 1, 3a, M1.")] = None,
-    models_dir: ModelsDir = None,
-    json: Json = False,
+    models_dir: Annotated[Path | None, typer.Option(help="Mirror laid out as owner/name[@revision].")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """The models of the two papers, and which of them are at hand on this machine.
 
@@ -23,8 +21,19 @@ def models(
       anisoscope models
       anisoscope models --modality speech --models-dir /mirror
     """
+    from anisoscope.cli.output import print_json
+    from anisoscope.errors import UsageError
     from anisoscope.models.catalogue import at_hand, catalogue
+    from anisoscope.runs.settings import nearest
 
+    known = {
+        "modality": {one.modality for one in catalogue()},
+        "figure": {f for one in catalogue() for f in one.figures},
+    }
+    for name, given in (("modality", modality), ("figure", figure)):
+        if given is not None and given not in known[name]:
+            do = nearest(given, known[name])[2:] or None
+            raise UsageError(f"there is no such {name}", got=given, expected=", ".join(sorted(known[name])), do=do)
     entries = [(entry, at_hand(entry, models_dir)) for entry in catalogue(modality=modality, figure=figure)]
     if json:
         found = [

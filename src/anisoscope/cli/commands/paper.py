@@ -1,4 +1,4 @@
-"""`anisoscope paper`"""
+"""Every figure of the two papers, and whether what they say of it holds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anisoscope.cli.output import ExistingOption, Json, existing_policy, print_json
+from anisoscope.cli.study import existing_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,8 +33,8 @@ def paper(
         bool, typer.Option("--trust-remote-code", help="Run code that comes with a checkpoint (CrystalCoder).")
     ] = False,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs, figures and the page.")] = Path("paper"),
-    existing: ExistingOption = "resume",
-    json: Json = False,
+    existing: Annotated[str, existing_option()] = "resume",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Every figure of the two papers, with what each paper says of it as a check that is computed.
 
@@ -46,21 +46,23 @@ def paper(
       anisoscope paper 6 17                    # the untrained block and the isotropic null: no stand-in needed
       anisoscope paper 1 13 --scale hub --models-dir /mirror --out paper-hub
     """
-    from anisoscope.studies.measure.study import Machine
-
+    from anisoscope.cli.output import checked_existing, print_json
     from anisoscope.errors import UsageError
     from anisoscope.report.page.paper import write_paper_page
     from anisoscope.runs.progress import track
+    from anisoscope.runs.settings import Machine
     from anisoscope.studies.paper.study import Scale, choose, describe, perform
 
     if scale not in ("demo", "hub"):
         raise UsageError("unknown scale", got=scale, expected="demo or hub")
+    mirror = None if models_dir is None else str(models_dir)
+    machine = Machine(device=device, models_dir=mirror, trust_remote_code=trust_remote_code)
     results = perform(
         choose(figures or []),
         Scale(scale, tuple(text or ()), tuple(speech or ()), tuple(images or ())),
         out=out,
-        machine=Machine(device=device, models_dir=models_dir, trust_remote_code=trust_remote_code),
-        existing=existing_policy(existing),
+        machine=machine,
+        existing=checked_existing(existing),
         announce=lambda line: typer.echo(line, err=True),
     )
     with track("drawing", total=len(results), unit="figures") as bar:

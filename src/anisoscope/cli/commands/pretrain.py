@@ -1,4 +1,4 @@
-"""Train a small model from scratch and keep checkpoints on a log grid, step 0 included."""
+"""Train small models from scratch, with checkpoints along the way."""
 
 from __future__ import annotations
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 CSV_PIECE = 16 << 20  # bytes parsed at once; one row must fit
+END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 READ_AHEAD = 1 << 20  # bytes; with it a Parquet column chunk is streamed instead of read whole
 
 Batch = tuple[int, int, "pa.RecordBatch | None"]  # chunk, rows, and None for a chunk that is passed over
@@ -82,10 +83,12 @@ def arrow_errors(where: object) -> Iterator[None]:
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     with arrow_errors(path):
-        return pq.ParquetFile(path, buffer_size=READ_AHEAD, pre_buffer=False)
+        file = pa.OSFile(os.fsencode(path))  # a name that is not UTF-8 has no other way into Arrow
+        return pq.ParquetFile(file, buffer_size=READ_AHEAD, pre_buffer=False, page_checksum_verification=True)
 
 
 def parquet_batches(path: Path, names: Sequence[str], rows: int, wanted: Wanted = every) -> Iterator[Batch]:
@@ -118,6 +121,12 @@ class ArrowFile:
             self.rows: int | None = reader.count_rows() if hasattr(reader, "count_rows") else None
             self.chunks: int | None = None if self._is_stream else reader.num_record_batches
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A stream that is cut between two batches reads like a shorter one; only its end mark is missing."""
+        cut_off = self._is_stream and self._map[-len(END_OF_STREAM) :] != END_OF_STREAM
+        return ("the stream has no end mark: the file may be cut off",) if cut_off else ()
+
     def _reader(self) -> Any:
         import pyarrow as pa
 
@@ -128,9 +137,7 @@ class ArrowFile:
     def batches(self, names: Sequence[str], rows: int, wanted: Wanted = every) -> Iterator[Batch]:
         """Batches of at most `rows` rows of the named columns."""
         with arrow_errors(self.path):
-            reader = self._reader()
-            whole = iter(reader) if self._is_stream else map(reader.get_batch, range(reader.num_record_batches))
-            for number, batch in enumerate(whole):
+            for number, batch in enumerate(self._whole()):
                 if not wanted(number):
                     yield number, batch.num_rows, None
                     continue
@@ -142,6 +149,16 @@ class ArrowFile:
                     yield number, part.num_rows, part
                     self._give_back()
                 del batch  # before the next one is unpacked
+
+    def _whole(self) -> Iterator[pa.RecordBatch]:
+        """Every batch, none of them unpacked before it is asked for."""
+        self._check_length()
+        reader = self._reader()
+        whole = iter(reader) if self._is_stream else map(reader.get_batch, range(reader.num_record_batches))
+        while (batch := next(whole, None)) is not None:
+            yield batch
+            del batch
+            self._check_length()
 
     def _check_length(self) -> None:
         """Refuse to look behind the end of a file that was shortened: the system would kill the process."""

@@ -20,6 +20,7 @@ from anisoscope.inputs.vectors.columns import (
     ArrowFile,
     Batch,
     Columns,
+    arrow_errors,
     choose,
     every,
     open_parquet,
@@ -49,16 +50,18 @@ def open_arrow_vectors(path: Path, columns: Columns) -> VectorFile:
     chosen = choose_columns(file.schema, columns, path)
     names = _names(chosen)
     read = from_batches(lambda *how: file.batches(names, *how), file.schema, chosen, path)
-    return replace(read, rows=file.rows, chunks=file.chunks)
+    return replace(read, rows=file.rows, chunks=file.chunks, notes=file.notes)
 
 
 def choose_columns(schema: pa.Schema, columns: Columns, where: object) -> Columns:
     """The columns that are asked for, the vectors' by name."""
     labels = columns.labels
-    lists = [field.name for field in schema if _numbers_inside(field.type) is not None and field.name not in labels]
-    vectors = choose(lists, columns.vectors, where=where, what=LIST_OF_NUMBERS)
+    with arrow_errors(where):  # names may be damaged
+        names = schema.names
+    lists = [name for name, kind in zip(names, schema.types, strict=True) if _numbers_inside(kind) is not None]
+    vectors = choose([name for name in lists if name not in labels], columns.vectors, where=where, what=LIST_OF_NUMBERS)
     for name in (vectors, *labels):
-        choose(schema.names, name, where=where, what="column")
+        choose(names, name, where=where, what="column")
     return replace(columns, vectors=vectors)
 
 
@@ -133,7 +136,8 @@ def _matrix(array: pa.Array, dim: int, start: int, where: object) -> np.ndarray:
 def _labels(batch: pa.RecordBatch, name: str | None, start: int, where: object) -> list[str] | None:
     if name is None:
         return None
-    values = batch.column(name).to_pylist()
+    with arrow_errors(where):  # text may be damaged
+        values = batch.column(name).to_pylist()
     if None in values:
         place = f"{where}, row {start + values.index(None)}"
         raise InputError(f"a row without its {name}", where=place, got="null")

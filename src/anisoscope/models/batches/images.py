@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
 
 from anisoscope.errors import ModelError
-from anisoscope.models.batches.plan import Batch, Window, main_input
+from anisoscope.models.batches.plan import Batch, Selection, Window, main_input
 
 if TYPE_CHECKING:
-    from anisoscope.inputs.sources import Picture, Source
     from anisoscope.models.open import OpenModel
 
 PIXELS_PER_POSITION = 256  # a patch of 16 × 16
@@ -23,8 +21,10 @@ PIXELS_PER_POSITION = 256  # a patch of 16 × 16
 class ImageFeed:
     look_ahead = 1  # pictures are large, and come out of the processor in one size
 
-    def __init__(self, model: OpenModel, source: Source[Picture], *, limit: int | None) -> None:
-        self.source, self.limit = source, limit
+    keeps = False
+
+    def __init__(self, model: OpenModel, items: Selection) -> None:
+        self.items = items
         self.processor = getattr(model.processor, "image_processor", model.processor)
         if not callable(self.processor):
             got = type(self.processor).__name__
@@ -33,13 +33,10 @@ class ImageFeed:
         self.protocol = {"windows": f"one picture each, through {type(self.processor).__name__}"}
 
     def expected(self) -> int | None:
-        count = getattr(self.source, "count", None)
-        if count is None:
-            return None
-        return count if self.limit is None else min(count, self.limit)
+        return self.items.count
 
     def windows(self, tally: Counter[str]) -> Iterator[Window]:
-        for picture in islice(self.source, self.limit):
+        for picture in self.items:
             tally["documents"] += 1
             pixels = self.processor(images=picture.image, return_tensors="pt")["pixel_values"][0]  # (3, H, W)
             size = math.ceil(pixels.shape[-2] * pixels.shape[-1] / PIXELS_PER_POSITION)

@@ -1,6 +1,6 @@
 """Turn a source of documents, clips or pictures into batches, by a plan that does not depend on the machine.
 
-Items are read in order and cut into **windows** (`batches_text`, `batches_speech`; a picture is one window). The plan
+Items are read in order and cut into **windows** (`text`, `speech`; a picture is one window). The plan
 is the order in which windows run: read order, but sorted by length within each look-ahead of a fixed number of windows,
 falling and rising in turn, so that neighbours are of similar length, little is padded, and memory stays constant. A
 batch is a run of consecutive windows of the plan that share a form (some models cannot be padded) and fit
@@ -8,6 +8,9 @@ batch is a run of consecutive windows of the plan that share a form (some models
 
 Since only the cutting depends on `batch_tokens`, the *index* of a batch is the place of its first window in the plan:
 whoever has done the first n windows goes on with `start_at=n`, also with another batch size.
+
+A worker that takes a part of the data says which sequences it wants by their keys; the others are passed over before
+they are tokenised or resampled.
 
 A position costs one token of text, 20 ms of speech, or 16×16 pixels. Nothing is dropped in silence: `report` counts
 what was read, empty, too short or cut.
@@ -18,7 +21,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -33,6 +36,10 @@ if TYPE_CHECKING:
     from anisoscope.models.open import OpenModel
 
 BATCH_TOKENS = 8192  # 16 windows of 512 tokens
+KEPT_BYTES = 1 << 26  # of windows of text, 16 million tokens
+_WINDOW_BYTES = 300  # what a window takes beside its tokens
+
+Wanted = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +51,7 @@ class Batch:
     - `valid`, `special` (B, T): which positions of the main input are real, which are special tokens. T counts tokens
       of text, samples or mel frames of speech; a picture has one.
     - `decoder_valid`, `decoder_special`: the same of the decoder's input, where there is one.
+    - `resume_at`: the place in the plan behind the last window; whoever has done this batch goes on from there.
     """
 
     inputs: dict[str, Tensor]
@@ -53,6 +61,7 @@ class Batch:
     special: Tensor
     decoder_valid: Tensor | None = None
     decoder_special: Tensor | None = None
+    resume_at: int = 0
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -86,10 +95,36 @@ class Report:
     truncated: int = 0
 
 
+@dataclass(frozen=True)
+class Selection:
+    """The items of a source that are wanted, of the first `limit`; iterates like the source."""
+
+    source: Source[Any]
+    limit: int | None = None
+    wanted: Wanted | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        items = islice(self.source, self.limit)
+        return items if self.wanted is None else (item for item in items if self.wanted(item.key))
+
+    @property
+    def count(self) -> int | None:
+        """How many items there are, if that is known without reading."""
+        count = getattr(self.source, "count", None)
+        if count is None or self.wanted is not None:
+            return None
+        return count if self.limit is None else min(count, self.limit)
+
+
 class Feed(Protocol):
-    """What a modality has to know: how items become windows, and windows a batch."""
+    """What a modality has to know: how items become windows, and windows a batch.
+
+    `keeps`: its windows are small and cost work, so that they are kept; their `data` begins with an array.
+    """
 
     look_ahead: int
+    keeps: bool
+    items: Selection
     protocol: dict[str, str]
 
     def windows(self, tally: Counter[str]) -> Iterator[Window]:
@@ -106,9 +141,9 @@ class Feed(Protocol):
 class Batches:
     """The batches of a source in a fixed order; iterating gives (index, batch), and can be done again.
 
-    - `total`: the number of windows, for a progress bar (a batch does `len(batch)` of them, from its index on). Known
-      at once for pictures; otherwise the first question reads (and tokenises) the source once, unless a pass was made
-      before.
+    - `expected`: the number of windows if it is known by now, for a progress bar; reads nothing.
+    - `total`: the number of windows; the first question reads the source once, unless a pass was made before. Windows
+      of text are kept while they fit into `KEPT_BYTES`, so that a text is tokenised once.
     - `report`: what became of the source; read like `total`.
     - `protocol`: how items were cut and fed, in words.
     """
@@ -116,6 +151,7 @@ class Batches:
     def __init__(self, feed: Feed, *, batch_tokens: int) -> None:
         self._feed, self.batch_tokens = feed, batch_tokens
         self._report: Report | None = None
+        self._kept: list[Window] | None = None
 
     @property
     def protocol(self) -> dict[str, str]:
@@ -130,33 +166,49 @@ class Batches:
         return self._report
 
     @property
+    def expected(self) -> int | None:
+        return self._feed.expected() if self._report is None else self._report.windows
+
+    @property
     def total(self) -> int:
-        expected = self._feed.expected() if self._report is None else None
+        expected = self.expected
         return self.report.windows if expected is None else expected
 
     def __iter__(self) -> Iterator[tuple[int, Batch]]:
         return self.iterate()
 
-    def iterate(self, start: int = 0, wanted: Callable[[str], bool] | None = None) -> Iterator[tuple[int, Batch]]:
-        """The batches from the `start`-th window of the plan on, each with the place in the plan after it.
+    def iterate(self, start_at: int = 0, wanted: Wanted | None = None) -> Iterator[tuple[int, Batch]]:
+        """The batches from the `start_at`-th window of the plan on, of those sequences only that are `wanted`.
 
-        `wanted` leaves out the windows of other sequences; their places in the plan stay.
+        The index is a place in the whole plan, whatever is wanted.
         """
-        plan = enumerate(_sorted_within(self._windows(), self._feed.look_ahead), 1)
-        left = ((place, window) for place, window in plan if place > start and (wanted is None or wanted(window.key)))
-        for group in _cut(left, self.batch_tokens):
-            yield group[-1][0], self._feed.collate([window for _, window in group])
+        plan = enumerate(_sorted_within(self._windows(), self._feed.look_ahead))
+        chosen = (
+            (place, window) for place, window in islice(plan, start_at, None) if wanted is None or wanted(window.key)
+        )
+        for group in _cut(chosen, self.batch_tokens):
+            batch = self._feed.collate([window for _, window in group])
+            yield group[0][0], replace(batch, resume_at=group[-1][0] + 1)
 
     def _windows(self) -> Iterator[Window]:
         """All windows in order of reading, counted; the report stands when the last is out."""
+        if self._kept is not None:
+            yield from self._kept
+            return
         tally: Counter[str] = Counter()
+        kept: list[Window] | None = [] if self._feed.keeps else None
+        size = 0
         for window in self._feed.windows(tally):
             tally["windows"] += 1
             tally["tokens"] += window.size
+            if kept is not None:
+                kept.append(window)
+                size += window.data[0].nbytes + _WINDOW_BYTES
+                kept = kept if size <= KEPT_BYTES else None
             yield window
-        if not tally["windows"]:
+        if not tally["windows"] and self._feed.items.wanted is None:
             raise InputError("there is nothing to measure", got=", ".join(f"{n} {name}" for name, n in tally.items()))
-        self._report = Report(**tally)
+        self._report, self._kept = Report(**tally), kept
 
 
 def make_batches(
@@ -167,66 +219,47 @@ def make_batches(
     batch_tokens: int | None = None,
     limit: int | None = None,
     transcripts: Mapping[str, str] | None = None,
-    wanted: Callable[[str], bool] | None = None,
+    wanted: Wanted | None = None,
 ) -> Batches:
     """Batches of a source for a model of the same modality.
 
     - `length`: of a window, in tokens, its special tokens included (default 512 or the model's limit), or in seconds
       (default 30 or the model's window). Pictures have none.
     - `batch_tokens`: at most so many padded positions in a batch (default 8192), but at least one window.
-    - `limit`: at most so many documents, clips or pictures.
+    - `limit`: at most so many documents, clips or pictures, wanted or not.
+    - `wanted`: which of them, by their keys; the report counts these only. None of them may be wanted.
     - `transcripts`: for encoder-decoders of speech, the text of clips by key; else the decoder reads its start tokens.
-    - `wanted`: only the sequences with such a key; the others still count for `limit`.
     """
     if source.modality != model.modality:
         raise UsageError(
-            "the model reads another modality than the data is of", where=model.name, got=source.modality,
+            "the model reads another modality than the data is of",
+            where=model.name,
+            got=source.modality,
             expected=model.modality,
-        )  # fmt: skip
+        )
     for name, value in (("length", length), ("batch_tokens", batch_tokens), ("limit", limit)):
         if value is not None and value <= 0:
             raise UsageError(f"`{name}` must be positive", got=value)
-    if wanted is not None:
-        source, limit = _Share(source, wanted, limit), None
-    feed = _feed(model, source, length, limit, transcripts)
+    feed = _feed(model, Selection(source, limit, wanted), length, transcripts)
     return Batches(feed, batch_tokens=BATCH_TOKENS if batch_tokens is None else batch_tokens)
 
 
-def _feed(
-    model: OpenModel,
-    source: Source[Any],
-    length: float | None,
-    limit: int | None,
-    transcripts: Mapping[str, str] | None,
-) -> Feed:
+def _feed(model: OpenModel, items: Selection, length: float | None, transcripts: Mapping[str, str] | None) -> Feed:
     if transcripts is not None and model.modality != "speech":
         raise UsageError("transcripts belong to speech", got=f"a model of {model.modality}")
     if model.modality == "text":
         from anisoscope.models.batches.text import TextFeed
 
-        return TextFeed(model, source, length=length, limit=limit)
+        return TextFeed(model, items, length=length)
     if model.modality == "speech":
         from anisoscope.models.batches.speech import SpeechFeed
 
-        return SpeechFeed(model, source, seconds=length, limit=limit, transcripts=transcripts or {})
+        return SpeechFeed(model, items, seconds=length, transcripts=transcripts or {})
     if length is not None:
         raise UsageError("pictures are not cut into windows", got=f"length {length}", do="leave the length out")
     from anisoscope.models.batches.images import ImageFeed
 
-    return ImageFeed(model, source, limit=limit)
-
-
-class _Share:
-    """The items of a source that are wanted, of its first `limit`."""
-
-    def __init__(self, source: Source[Any], wanted: Callable[[str], bool], limit: int | None) -> None:
-        self.source, self.wanted, self.limit, self.count = source, wanted, limit, None
-
-    def __iter__(self) -> Iterator[Any]:
-        return (item for item in islice(self.source, self.limit) if self.wanted(item.key))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.source, name)
+    return ImageFeed(model, items)
 
 
 def main_input(module: Any) -> str:
@@ -243,7 +276,7 @@ def _sorted_within(windows: Iterator[Window], look_ahead: int) -> Iterator[Windo
 
 
 def _cut(windows: Iterable[tuple[int, Window]], budget: int) -> Iterator[list[tuple[int, Window]]]:
-    """Runs of (numbered) windows of one form whose padded size stays within the budget."""
+    """Runs of windows, each with its place, of one form, whose padded size stays within the budget."""
     group: list[tuple[int, Window]] = []
     widest = 0
     for place, window in windows:

@@ -17,7 +17,6 @@ import inspect
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,11 +25,10 @@ from torch import Tensor
 
 from anisoscope.errors import ModelError, UsageError
 from anisoscope.inputs.speech import resample
-from anisoscope.models.batches.plan import Batch, Window, main_input
+from anisoscope.models.batches.plan import Batch, Selection, Window, main_input
 from anisoscope.models.batches.text import special_ends, start_token
 
 if TYPE_CHECKING:
-    from anisoscope.inputs.sources import Clip, Source
     from anisoscope.models.open import OpenModel
 
 DEFAULT_SECONDS = 30.0
@@ -39,17 +37,17 @@ POSITIONS_PER_SECOND = 50
 
 class SpeechFeed:
     look_ahead = 32  # 30 seconds at 16 kHz are 2 MB
+    keeps = False
 
     def __init__(
         self,
         model: OpenModel,
-        source: Source[Clip],
+        items: Selection,
         *,
         seconds: float | None,
-        limit: int | None,
         transcripts: Mapping[str, str],
     ) -> None:
-        self.source, self.limit, self.transcripts = source, limit, transcripts
+        self.items, self.transcripts = items, transcripts
         self.extractor = getattr(model.processor, "feature_extractor", model.processor)
         if not hasattr(self.extractor, "sampling_rate"):
             got = type(self.extractor).__name__
@@ -90,7 +88,7 @@ class SpeechFeed:
         return samples
 
     def windows(self, tally: Counter[str]) -> Iterator[Window]:
-        for clip in islice(self.source, self.limit):
+        for clip in self.items:
             tally["documents"] += 1
             wave = resample(clip.wave, clip.rate, self.rate)
             tally["empty"] += not len(wave)

@@ -4,9 +4,12 @@ A document is tokenised whole and cut into consecutive windows of `length` token
 window gets its own, as the tokenizer would give them to a short text. So every token of the document is in exactly one
 window, and every window looks to the model like a text of its own. The last window of a document may be short.
 
-Padding is on the right and masked. It would change the real positions of CANINE, whose last molecule reaches into it,
-so that only windows of one length share a batch there; and of MANTa, whose blocks depend on the whole batch, so that
-each window runs alone. The decoder of an encoder-decoder reads the same window shifted right behind its start token.
+A document that is token ids already is cut in the same way, without a tokenizer and without special tokens.
+
+Padding is on the right and masked. It would still change the real positions of some families (`UNPADDED`: the last
+molecule of CANINE reaches into it, Funnel pools it), so that only windows of one length share a batch there; and of
+MANTa, whose blocks depend on the whole batch, so that each window runs alone. The decoder of an encoder-decoder reads
+the same window shifted right behind its start token.
 """
 
 from __future__ import annotations
@@ -14,18 +17,18 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from anisoscope.errors import ModelError, UsageError
-from anisoscope.models.batches.plan import Batch, Window, main_input
+from anisoscope.errors import InputError, ModelError, UsageError
+from anisoscope.models.batches.plan import Batch, Selection, Window, main_input
+from anisoscope.models.processors import MissingTokenizer, vocabulary_rows
 
 if TYPE_CHECKING:
-    from anisoscope.inputs.sources import Document, Source
+    from anisoscope.inputs.sources import Document
     from anisoscope.models.open import OpenModel
 
 DEFAULT_LENGTH = 512
@@ -33,12 +36,14 @@ DEFAULT_LENGTH = 512
 
 class TextFeed:
     look_ahead = 128
+    keeps = True
 
-    def __init__(self, model: OpenModel, source: Source[Document], *, length: float | None, limit: int | None) -> None:
-        self.source, self.limit = source, limit
+    def __init__(self, model: OpenModel, items: Selection, *, length: float | None) -> None:
+        self.items = items
         self.tokenizer = getattr(model.processor, "tokenizer", model.processor)
         self.config, self.main_input = getattr(model.module, "config", None), main_input(model.module)
-        self.front, self.back = special_ends(self.tokenizer)
+        self.rows = vocabulary_rows(model.module)
+        self.front, self.back = ([], []) if self._only_ids() else special_ends(self.tokenizer)
         self.length = _window_length(length, model, len(self.front) + len(self.back))
         taken = inspect.signature(model.module.forward).parameters
         self.decodes, self.masks = "decoder_input_ids" in taken, "attention_mask" in taken
@@ -51,34 +56,65 @@ class TextFeed:
         if self.decodes:
             self.protocol["decoder"] = "the same window, shifted right behind the start token"
 
+    def _only_ids(self) -> bool:
+        """Whether the model has no tokenizer, and the data needs none."""
+        if not isinstance(self.tokenizer, MissingTokenizer):
+            return False
+        return getattr(next(iter(self.items.source), None), "ids", None) is not None
+
     def expected(self) -> int | None:
         return None
 
     def windows(self, tally: Counter[str]) -> Iterator[Window]:
-        ends = len(self.front) + len(self.back)
-        room = self.length - ends
-        for document in islice(self.source, self.limit):
+        for document in self.items:
             tally["documents"] += 1
-            tokens = self.tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
-            tally["empty"] += not tokens
+            tokens, front, back = self._tokens(document)
+            tally["empty"] += not len(tokens)
+            ends = len(front) + len(back)
+            room = self.length - ends
             for number, start in enumerate(range(0, len(tokens), room)):
-                ids = np.asarray(
-                    [*self.front, *tokens[start : start + room], *self.back]
-                )  # (T,), or (T, 50) characters
+                ids = np.asarray([*front, *tokens[start : start + room], *back], dtype=np.int32)  # (T,) or (T, 50)
                 if len(ids) < self.minimum:
                     tally["too_short"] += 1
                     continue
                 place = start + number * ends  # the special tokens of earlier windows have places too
-                yield Window(document.key, place, ids, len(ids), len(ids), self._form(document.key, place, len(ids)))
+                form = self._form(document.key, place, len(ids))
+                yield Window(document.key, place, (ids, len(front), len(back)), len(ids), len(ids), form)
+
+    def _tokens(self, document: Document) -> tuple[Any, list[Any], list[Any]]:
+        """The ids of a document, and what stands before and behind each of its windows: nothing, where it is ids."""
+        given = getattr(document, "ids", None)
+        if given is not None:
+            self._check_ids(given, document.key)
+            return given, [], []
+        tokens = self.tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
+        self._check_ids(tokens, document.key)
+        return tokens, self.front, self.back
+
+    def _check_ids(self, ids: Any, key: str) -> None:
+        if self.rows is None or not len(ids):
+            return
+        wrong = next((one for one in (max(ids), min(ids)) if not 0 <= one < self.rows), None)
+        if wrong is not None:
+            raise InputError(
+                "a token id for which the model has no embedding",
+                where=f"document {key}",
+                got=wrong,
+                expected=f"ids from 0 to {self.rows - 1}",
+                do="use the tokenizer that belongs to this model",
+            )
 
     def _form(self, key: str, start: int, length: int) -> object:
         return {_PADDED: None, _EQUAL: length, _ALONE: (key, start)}[self.shares]
 
     def collate(self, windows: list[Window]) -> Batch:
-        lengths = torch.tensor([window.length for window in windows])
+        lengths, fronts, backs = (
+            torch.tensor(column)[:, None]  # (B, 1)
+            for column in zip(*((window.length, *window.data[1:]) for window in windows), strict=True)
+        )
         places = torch.arange(int(lengths.max()))
-        valid = places < lengths[:, None]  # (B, T)
-        special = valid & ((places < len(self.front)) | (places >= lengths[:, None] - len(self.back)))
+        valid = places < lengths  # (B, T)
+        special = valid & ((places < fronts) | (places >= lengths - backs))
         ids = self._padded(windows, len(places))
         inputs = {self.main_input: ids} | ({"attention_mask": valid.long()} if self.masks else {})
         keys, starts = [window.key for window in windows], [window.start for window in windows]
@@ -89,9 +125,9 @@ class TextFeed:
 
     def _padded(self, windows: list[Window], width: int) -> Tensor:
         pad = _pad_id(self.tokenizer)
-        ids = torch.full((len(windows), width, *windows[0].data.shape[1:]), pad)  # (B, T) or (B, T, 50)
+        ids = torch.full((len(windows), width, *windows[0].data[0].shape[1:]), pad)  # (B, T) or (B, T, 50)
         for row, window in zip(ids, windows, strict=True):
-            row[: window.length] = torch.from_numpy(window.data)
+            row[: window.length] = torch.from_numpy(window.data[0])
         return ids
 
 
@@ -100,10 +136,19 @@ _EQUAL = "only windows of equal length share a batch: padding would change the s
 _ALONE = "one window at a time: a batch would change the states"
 
 
+UNPADDED = {  # families of transformers in which padding changes real positions, although it is masked
+    "canine",  # the last molecule reaches into it
+    "convbert",  # so do convolutions
+    "funnel",  # neighbours are pooled
+    "nystromformer",  # landmarks are means over everything
+    "yoso",
+}
+
+
 def _shares(family: str, masks: bool) -> str:
     if family == "manta":
         return _ALONE
-    return _EQUAL if family == "canine" or not masks else _PADDED
+    return _EQUAL if family in UNPADDED or not masks else _PADDED
 
 
 def special_ends(tokenizer: Any) -> tuple[list[Any], list[Any]]:
@@ -142,9 +187,11 @@ def _window_length(length: float | None, model: OpenModel, ends: int) -> int:
         raise UsageError("a window is too short for its special tokens", where=model.name, got=got, expected=expected)
     if model.limit is not None and length > model.limit:
         raise UsageError(
-            "windows longer than the model reads", where=model.name, got=f"{int(length)} tokens",
+            "windows longer than the model reads",
+            where=model.name,
+            got=f"{int(length)} tokens",
             expected=f"at most {model.limit}",
-        )  # fmt: skip
+        )
     return int(length)
 
 

@@ -148,16 +148,28 @@ def _convnext() -> Any:
 def _falcon() -> Any:
     """Falcon-7b's layout: one key/value head, parallel attention, one norm a block, rotary positions."""
     return transformers.FalconConfig(
-        hidden_size=D, num_hidden_layers=LAYERS, num_attention_heads=HEADS, multi_query=True, parallel_attn=True,
-        bias=False, alibi=False, new_decoder_architecture=False, **_ids(processors.falcon()),
-    )  # fmt: skip
+        hidden_size=D,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        multi_query=True,
+        parallel_attn=True,
+        bias=False,
+        alibi=False,
+        new_decoder_architecture=False,
+        **_ids(processors.falcon()),
+    )
 
 
 def _opt() -> Any:
     return transformers.OPTConfig(
-        hidden_size=D, num_hidden_layers=LAYERS, num_attention_heads=HEADS, ffn_dim=WIDE, word_embed_proj_dim=D,
-        max_position_embeddings=128, **_ids(processors.opt()),
-    )  # fmt: skip
+        hidden_size=D,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        ffn_dim=WIDE,
+        word_embed_proj_dim=D,
+        max_position_embeddings=128,
+        **_ids(processors.opt()),
+    )
 
 
 def _gpt2() -> Any:

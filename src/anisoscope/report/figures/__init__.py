@@ -25,12 +25,13 @@ def figures_of(run: Run) -> Mapping[str, Draw]:
     return import_module(module).figures(run) if find_spec(module) is not None else {}
 
 
-def draw(run: Run) -> list[Path]:
-    """Draw the pictures of a run into its folder, unless they are there; the files."""
+def draw(run: Run, folder: Path | None = None) -> list[Path]:
+    """Draw the pictures of a run into its folder (or another), unless they are there; the files."""
     from anisoscope.report.figures.style import FORMATS, save
 
+    folder = run.folder / "figures" if folder is None else folder
     written: list[Path] = []
     for name, make in figures_of(run).items():
-        paths = [run.folder / "figures" / f"{name}.{kind}" for kind in FORMATS]
-        written += paths if all(path.exists() for path in paths) else save(make(run), run.folder / "figures", name)
+        paths = [folder / f"{name}.{kind}" for kind in FORMATS]
+        written += paths if all(path.exists() for path in paths) else save(make(run), folder, name)
     return written

@@ -70,7 +70,7 @@ def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
 
 
 def figure_m2(run: Run) -> Figure:
-    """Mean cosine by site at the last step of each model; open markers are what a norm made."""
+    """Mean cosine by site, of a series at its last step; open markers are what a norm made."""
     import matplotlib.pyplot as plt
 
     rows = [row for row in run.rows(positions="all") if row.metric in _PAIRS and row.value is not None]
@@ -126,8 +126,8 @@ def figure_m3(run: Run) -> Figure:
 
 def _stack(rows: Sequence[Row]) -> list[tuple[str, str]]:
     """(model, site) of the last step, without the inputs of block norms and without ablations."""
-    last = {row.model: row.step for row in sorted(rows, key=lambda row: -1 if row.step is None else row.step)}
-    kept = dict.fromkeys((row.model, row.site) for row in rows if row.step == last[row.model])
+    last = max((row.step for row in rows if row.step is not None), default=None)
+    kept = dict.fromkeys((row.model, row.site) for row in rows if row.step == last)
     aside = (".before_norm", ".as_it_is", *(f".{name}" for name in ABLATED))
     return [(model, site) for model, site in kept if not site.endswith(aside)]
 

@@ -1,4 +1,4 @@
-"""What the page knows: every measurement of the runs as compact columns, who is who, and how each number was had.
+"""What the page knows: every measurement of the runs as compact columns, who is who, and what each metric means.
 
 Columns repeat themselves, so text is stored once and long repetitions as (value, count) pairs; numbers keep six
 significant digits (the run folder keeps them all). Fifty runs of 48 layers, a quarter of a million rows, take about
@@ -10,7 +10,6 @@ appearance, so that a model looks the same in every chart; a second run of the s
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,9 @@ from typing import Any
 
 from anisoscope.inference.metrics import METRICS, declared
 from anisoscope.report.figures.style import PALETTE
+from anisoscope.report.page import sections
+from anisoscope.report.page.rounding import short
+from anisoscope.report.page.verdicts import verdict_of
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import COLUMNS
 
@@ -83,7 +85,7 @@ def columns(runs: Sequence[Run], subjects: Sequence[Subject]) -> dict[str, Any]:
     for name in TEXT:
         found[name] = _words([getattr(row, name) or "" for row in rows])
     for name in NUMBERS:
-        values = [_short(getattr(row, name)) for row in rows]
+        values = [short(getattr(row, name)) for row in rows]
         pairs = _pairs(values)
         found[name] = {"pairs": pairs} if len(pairs) < len(values) else {"plain": values}
     return found
@@ -105,25 +107,15 @@ def _pairs(values: Iterable[Any]) -> list[Any]:
     return [part for value, same in groupby(values) for part in (value, sum(1 for _ in same))]
 
 
-def _short(value: Any) -> Any:
-    """Six significant digits, and no `.0` at the end; what is not finite is missing.
-
-    >>> _short(0.12345678), _short(3.0), _short(float("nan")), _short(None)
-    (0.123457, 3, None, None)
-    """
-    if not isinstance(value, float):
-        return value
-    if not math.isfinite(value):
-        return None
-    rounded = float(f"{value:.6g}")
-    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
-
-
 def about(run: Run, label: str) -> dict[str, Any]:
-    """Where the numbers of a run come from."""
+    """What the charts say of a run; the rest of its manifest is in the provenance."""
     manifest = run.manifest
-    names = ("command", "verdict", "notes", "settings", "protocol", "data", "model", "versions", "seconds", "rows")
-    return {"label": label, **{name: manifest.get(name) for name in names}}
+    return {
+        "label": label,
+        "command": run.command,
+        "verdict": verdict_of(run),
+        "notes": list(manifest.get("notes") or ()),
+    }
 
 
 def meanings(metrics: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -140,8 +132,6 @@ def meanings(metrics: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 def page_data(runs: Sequence[Run]) -> dict[str, Any]:
     """Everything that the scripts of the page read."""
-    from anisoscope.report.page.arrays import pictures
-
     labels = run_labels(runs)
     subjects = find_subjects(runs, labels)
     return {
@@ -153,5 +143,5 @@ def page_data(runs: Sequence[Run]) -> dict[str, Any]:
         "palette": PALETTE,
         "metrics": meanings(row.metric for run in runs for row in run.rows()),
         "columns": columns(runs, subjects),
-        "pictures": pictures(runs),
-    }  # fmt: skip
+        "pictures": sections.pictures(runs),
+    }

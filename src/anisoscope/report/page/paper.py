@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anisoscope.report.figures.style import FORMATS, save, stand_in
-from anisoscope.runs.store import Run, atomic, open_run
+from anisoscope.report.page.policy import policy
+from anisoscope.runs.store import Run, open_run
+from anisoscope.runs.writing import atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -100,8 +102,10 @@ def write_paper_page(folder: Path, *, advance: Callable[[], None] = lambda: None
         count += len(pictures)
         advance()
     found = [entry.about["status"] for entry in entries]
+    style = resources.files("anisoscope.report.page").joinpath("assets", "paper.css").read_text(encoding="utf-8")
     parts = {
-        "style": resources.files("anisoscope.report.page").joinpath("assets", "paper.css").read_text(encoding="utf-8"),
+        "policy": policy(styles=[style]),
+        "style": style,
         "scale": _SCALES[scale],
         "counts": ", ".join(f"{found.count(word)} {word}" for word in dict.fromkeys(found)),
         "contents": "".join(map(_contents, entries)),
@@ -158,7 +162,7 @@ def _inline(path: Path) -> str:
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <title>The two papers, figure by figure</title><style>{style}</style></head>
 <body><header><h1>The two papers, figure by figure</h1>
 <p>{scale}</p><p class="counts">{counts}.</p></header>

@@ -1,11 +1,11 @@
-"""One HTML file from runs: verdicts first, then everything to explore. It opens offline and can be mailed.
+"""One HTML file from runs: what matters first, then everything to explore. It opens offline and can be mailed.
 
     write_page([open_run("runs/gpt2")], "report.html")
 
 The file is put together from `assets/` (our own style and scripts), the plotting library of the plotly package, inlined
 once, and the data as one JSON block. Summary and provenance are plain HTML and can be read without scripts; charts are
-drawn when they come into view. A content security policy forbids every request, so nothing leaves the reader's machine.
-Names come from models, files and people: text is escaped where it becomes HTML, and `<` never occurs in the JSON.
+drawn when they come into view. Names come from models, files and people: text is escaped where it becomes HTML, `<`
+never occurs in the JSON, and the content security policy lets nothing run but the scripts that were put here.
 """
 
 from __future__ import annotations
@@ -15,16 +15,21 @@ import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
 from anisoscope.errors import StoreError, UsageError
-from anisoscope.report.page.data import find_subjects, page_data, run_labels
-from anisoscope.report.page.summary import cards, lead, summary_html
-from anisoscope.runs import toml
-from anisoscope.runs.store import Run, atomic
-
-SCRIPTS = ("data.js", "chart.js", "layers.js", "heads.js", "series.js", "studies.js", "table.js", "page.js")
+from anisoscope.report.page.bundle import bundle
+from anisoscope.report.page.cards_html import cards_html, colour_rules
+from anisoscope.report.page.data import Subject, find_subjects, page_data, run_labels
+from anisoscope.report.page.lead import lead
+from anisoscope.report.page.plotly_script import plotly_script
+from anisoscope.report.page.policy import EMPTY, policy
+from anisoscope.report.page.provenance import provenance_html
+from anisoscope.report.page.summary import cards
+from anisoscope.runs.store import Run
+from anisoscope.runs.writing import atomic
 
 
 def write_page(runs: Sequence[Run], path: Path | str, *, title: str | None = None) -> Path:
@@ -36,7 +41,7 @@ def write_page(runs: Sequence[Run], path: Path | str, *, title: str | None = Non
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic(path) as partial:
-            partial.write_text(text, encoding="utf-8")
+            partial.write_text(text, encoding="utf-8", newline="")
     except OSError as error:
         raise StoreError("the page cannot be written", where=path, got=error, do="choose another -o") from error
     return path
@@ -47,21 +52,36 @@ def page_html(runs: Sequence[Run], *, title: str | None = None) -> str:
     labels = run_labels(runs)
     subjects = find_subjects(runs, labels)
     found = cards(runs, labels, subjects)
-    said = lead(found)
+    said = lead(runs, labels, subjects)
+    style, script, plotly = f"\n{_asset('page.css')}{colour_rules()}", f"\n{script_text()}", plotly_script()
     return _fill(
         _asset("page.html"),
         {
-            "title": escape(title or _title([subject.model for subject in subjects if subject.model], labels)),
+            "policy": policy(scripts=[script, plotly], styles=[style, EMPTY]),
+            "title": escape(title or _title([subjects[card.subject] for card in found], labels)),
             "counts": escape(_counts(runs, len({subject.model for subject in subjects if subject.model}))),
             "lead": f'<p class="lead">{escape(said)}</p>' if said else "",
-            "cards": summary_html(found, subjects),
-            "provenance": "".join(_provenance(run, label) for run, label in zip(runs, labels, strict=True)),
-            "style": _asset("page.css"),
+            "cards": cards_html(found, subjects),
+            "provenance": provenance_html(runs, labels),
+            "style": style,
             "data": json_block(page_data(runs)),
-            "script": "\n".join(_asset(name) for name in SCRIPTS),
-            "plotly": _plotly(),
+            "script": script,
+            "plotly": plotly,
         },
     )
+
+
+def script_text() -> str:
+    """The scripts of the page as one: every section registers itself, then the page starts."""
+    modules = {
+        f"{folder.name}/{file.name}": file
+        for folder in (_ASSETS / "core", _ASSETS / "sections")
+        for file in folder.iterdir()
+        if file.name.endswith(".js")
+    }
+    sections = sorted(name for name in modules if name.startswith("sections/"))
+    texts = {name: file.read_text(encoding="utf-8") for name, file in modules.items()}
+    return bundle(texts, [*sections, "core/page.js"])
 
 
 def json_block(value: Any) -> str:
@@ -78,17 +98,16 @@ def _fill(template: str, parts: Mapping[str, str]) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
 
 
+_ASSETS: Traversable = resources.files("anisoscope.report.page") / "assets"
+
+
 def _asset(name: str) -> str:
-    return (resources.files("anisoscope.report.page") / "assets" / name).read_text(encoding="utf-8")
+    return (_ASSETS / name).read_text(encoding="utf-8")
 
 
-def _plotly() -> str:
-    text = (resources.files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
-    return text.replace("</script", "<\\/script")
-
-
-def _title(models: Sequence[str], labels: Sequence[str]) -> str:
-    names = list(dict.fromkeys(models)) or list(labels)
+def _title(subjects: Sequence[Subject], labels: Sequence[str]) -> str:
+    """The models, the most important first; the folders of runs without models."""
+    names = list(dict.fromkeys(subject.model for subject in subjects if subject.model)) or list(labels)
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
@@ -96,41 +115,3 @@ def _counts(runs: Sequence[Run], models: int) -> str:
     rows = sum(int(run.manifest.get("rows") or 0) for run in runs)
     parts = ((models, "model"), (len(runs), "run"), (rows, "measurement"))
     return " · ".join(f"{count:,} {name}{'' if count == 1 else 's'}" for count, name in parts if count)
-
-
-def _provenance(run: Run, label: str) -> str:
-    """How a run was made, with the plan that makes it again."""
-    manifest = run.manifest
-    plan = toml.dumps({"command": run.command, "settings": manifest.get("settings") or {}})
-    seconds = manifest.get("seconds")
-    facts = {
-        "verdict": manifest.get("verdict"),
-        "notes": manifest.get("notes"),
-        "command": run.command,
-        "measurements": f"{manifest.get('rows') or 0:,}",
-        "time": None if seconds is None else f"{seconds:,.1f} s",
-        "versions": ", ".join(f"{name} {version}" for name, version in (manifest.get("versions") or {}).items()),
-    }
-    tables = "".join(
-        f"<h3>{name}</h3>{_definitions(manifest[name])}" for name in ("protocol", "data", "model") if manifest.get(name)
-    )
-    return (
-        f"<details class='run'><summary>{escape(label)} <span>{escape(run.command)}</span></summary>"
-        f"{_definitions({name: value for name, value in facts.items() if value})}{tables}"
-        f"<h3>run.toml</h3><pre tabindex='0'>{escape(plan)}</pre></details>"
-    )
-
-
-def _definitions(values: Mapping[str, Any]) -> str:
-    """A mapping as a definition list; mappings inside it as lists of their own."""
-    told = {
-        name: _definitions(value) if isinstance(value, Mapping) else _plain(value) for name, value in values.items()
-    }
-    items = "".join(f"<div><dt>{escape(str(name))}</dt><dd>{value}</dd></div>" for name, value in told.items())
-    return f"<dl class='facts'>{items}</dl>"
-
-
-def _plain(value: Any) -> str:
-    if value is None or value == []:
-        return "–"
-    return escape("; ".join(map(str, value)) if isinstance(value, list) else str(value))

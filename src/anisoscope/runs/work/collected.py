@@ -9,14 +9,18 @@ Sums that were collected in several processes, shards or sittings add up to thos
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from anisoscope.errors import StoreError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 SEPARATOR = "|"
+COUNTED = "counted"  # the name of the collection that every part has
 
 
 class Accumulator(Protocol):
@@ -65,6 +69,36 @@ class Collection:
                 close()
 
 
+class Count:
+    """How many pieces of work were done: what the sums must agree with."""
+
+    def __init__(self, n: int = 0) -> None:
+        self.n = n
+
+    def merge(self, other: Count) -> None:
+        self.n += other.n
+
+    def state(self) -> dict[str, Tensor]:
+        import torch
+
+        return {"n": torch.tensor([self.n])}
+
+
+class Counted(Collection):
+    """The pieces of work (windows, rows) that went into the sums beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts["done"] = Count()
+
+    def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
+        return Count(int(state["n"]))
+
+    @property
+    def done(self) -> int:
+        return self.parts["done"].n
+
+
 def split(state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Tensors by what stands before the last separator of their name."""
     found: dict[str, dict[str, Any]] = {}
@@ -81,6 +115,14 @@ class Part:
     sums: dict[str, Collection]
     about: dict[str, Any] = field(default_factory=dict)
 
+    def keys(self, observer: str) -> list[str]:
+        """What an observer has sums of."""
+        return list(self.sums[observer].parts) if observer in self.sums else []
+
+    def get(self, observer: str, key: str) -> Any:
+        """The accumulator of one key."""
+        return self.sums[observer].parts[key]
+
     def merge(self, other: Part) -> None:
         for name, collection in other.sums.items():
             if name in self.sums:
@@ -93,7 +135,58 @@ class Part:
         return {f"{name}{SEPARATOR}{key}": t for name, sums in self.sums.items() for key, t in sums.state().items()}
 
 
+class StoredPart(Part):
+    """A part whose sums stay on disk: one accumulator at a time is read, so that long series fit into memory."""
+
+    def __init__(self, path: Path, kinds: Callable[[], Mapping[str, Collection]], about: dict[str, Any]) -> None:
+        self.path, self._kinds, self.about = path, kinds, about
+        with self._opened() as file:
+            names: list[str] = list(file.keys())
+        self._names = [name.split(SEPARATOR, 1) for name in names]
+
+    def _opened(self) -> Any:
+        from safetensors import safe_open
+
+        return safe_open(self.path, "pt")
+
+    def keys(self, observer: str) -> list[str]:
+        return list(dict.fromkeys(rest.rpartition(SEPARATOR)[0] for name, rest in self._names if name == observer))
+
+    def get(self, observer: str, key: str) -> Any:
+        before = f"{key}{SEPARATOR}"
+        with self._opened() as file:
+            state = {
+                rest.removeprefix(before): file.get_tensor(f"{observer}{SEPARATOR}{rest}")
+                for name, rest in self._names
+                if name == observer and rest.rpartition(SEPARATOR)[0] == key
+            }
+        return self._kinds()[observer].read(key, state)
+
+    @property
+    def sums(self) -> dict[str, Collection]:  # pyright: ignore[reportIncompatibleVariableOverride]  # read on demand
+        found = dict(self._kinds())
+        for observer, collection in found.items():
+            for key in self.keys(observer):
+                collection.parts[key] = self.get(observer, key)
+        return found
+
+    def loaded(self) -> Part:
+        """The same part in memory."""
+        return Part(self.sums, self.about)
+
+
 Collected = dict[str, Part]
+
+
+def add_part(collected: Collected, label: str, part: Part) -> None:
+    """Add a part to what was collected under its label."""
+    if label not in collected:
+        collected[label] = part
+        return
+    mine = collected[label]
+    if isinstance(mine, StoredPart):
+        mine = collected[label] = mine.loaded()
+    mine.merge(part)
 
 
 def merge_about(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,6 +206,17 @@ def report_of(about: Mapping[str, Any]) -> dict[str, int]:
     reports = about.get("reports", {}).values()
     names = dict.fromkeys(name for report in reports for name in report)
     return {name: sum(report.get(name, 0) for report in reports) for name in names}
+
+
+def check_counts(collected: Mapping[str, Part]) -> None:
+    """Refuse sums that are not of all the data, once: the work that was done must be the work that there was."""
+    for label, part in collected.items():
+        expected, done = report_of(part.about).get("windows"), part.get(COUNTED, "done").n
+        if expected is not None and expected != done:
+            raise StoreError(
+                "the sums are not of all the data, once", where=label, got=f"{done} windows", expected=f"{expected}",
+                do="make the run anew, and report this",
+            )  # fmt: skip
 
 
 def state_of(collected: Mapping[str, Part]) -> dict[str, Tensor]:
@@ -136,7 +240,7 @@ def load_parts(state: Mapping[str, Tensor], labels: Sequence[str], kinds: Mappin
 
 def _loaded(states: Mapping[str, Mapping[str, Tensor]], kinds: Mapping[str, Any]) -> Iterator[tuple[str, Collection]]:
     for name, state in states.items():
-        collection: Collection = kinds[name]()
+        collection: Collection = Counted() if name == COUNTED else kinds[name]()
         collection.load(state)
         yield name, collection
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from anisoscope.runs.progress import track
 from anisoscope.runs.stopping import asked_to_stop, patiently
-from anisoscope.runs.work.collected import Collection
+from anisoscope.runs.work.collected import COUNTED
 from anisoscope.runs.work.units import Unit, virtual_shard
 
 if TYPE_CHECKING:
@@ -75,37 +75,52 @@ def run_pass(
 
     from anisoscope.capture.inputs import model_inputs
 
-    ready = False
+    ready, observing = False, {name: one for name, one in observers.items() if name != COUNTED}
 
     def forward(batch: Batch) -> None:
         nonlocal ready
         if not ready:
-            for observer in observers.values():
+            for observer in observing.values():
                 observer.prepare(model, batch)
             ready = True
-        options = {name: value for observer in observers.values() for name, value in observer.options.items()}
+        options = {name: value for observer in observing.values() for name, value in observer.options.items()}
         with ExitStack() as watching, torch.inference_mode():
-            for observer in observers.values():
+            for observer in observing.values():
                 watching.enter_context(observer.watch(model, batch))
             output = model.module(**model_inputs(model.module, batch.inputs), **options)
-            for observer in observers.values():
+            for observer in observing.values():
                 observer.after(output)
 
+    run_batches(batches, forward, observers, unit=unit, saved=saved, what=what)
+
+
+def run_batches(
+    batches: Batches,
+    do: Callable[[Batch], None],
+    sums: Mapping[str, Any],
+    *,
+    unit: Unit,
+    saved: Saved | None = None,
+    what: str = "measuring",
+) -> None:
+    """Do the batches of a unit, from where it stands; `do` adds a batch to the sums."""
     if saved is not None and saved.batch_tokens is not None:
         batches.batch_tokens = saved.batch_tokens
     elif saved is not None:
         saved.batch_tokens = batches.batch_tokens
     start = unit.start if saved is None else max(saved.done, unit.start)
     wanted = (lambda key: unit.wants(virtual_shard(key))) if unit.filters else None
-    work = batches.iterate(start, wanted)
-    follow(work, forward, observers, saved=saved, start=start, total=batches.total, unit="windows", what=what)
+    work = ((batch.resume_at, batch) for _, batch in batches.iterate(start, wanted))
+    total = batches.expected
+    follow(work, do, sums, size=len, saved=saved, start=start, total=total, unit="windows", what=what)
 
 
 def follow(
     work: Iterable[tuple[int, Item]],
     do: Callable[[Item], None],
-    sums: Mapping[str, Collection],
+    sums: Mapping[str, Any],
     *,
+    size: Callable[[Any], int],
     saved: Saved | None,
     start: int,
     total: float | None,
@@ -119,6 +134,8 @@ def follow(
         place = start
         for following, piece in work:
             do(piece)
+            if COUNTED in sums:
+                sums[COUNTED].parts["done"].n += size(piece)
             bar.advance(following - place)
             place, now = following, time.monotonic()
             if saved is not None:

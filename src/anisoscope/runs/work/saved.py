@@ -48,17 +48,14 @@ class Saved:
             return {}
         from safetensors.torch import load_file
 
+        return load_file(self.verified())
+
+    def verified(self) -> Path:
+        """The file of the sums, whose checksum was found to be right."""
         path = self.folder / self.state
-        try:
-            if file_sha256(path) != self.sha256:
-                raise StoreError("the state of the unfinished run is damaged", where=path, do=_START_ANEW)
-            return load_file(path)
-        except StoreError:
-            raise
-        except Exception as error:  # damaged in any way: say so and lose nothing but time
-            raise StoreError(
-                "the state of the unfinished run is damaged", where=path, got=error, do=_START_ANEW
-            ) from error
+        if not path.is_file() or file_sha256(path) != self.sha256:
+            raise StoreError("the state of the unfinished run is damaged", where=path, do=_START_ANEW)
+        return path
 
     def save(self, tensors: Mapping[str, Tensor]) -> None:
         """Keep these sums as the state of the unit."""

@@ -1,1 +1,122 @@
-"""Attention."""
+"""Queries, keys and attention rows of a model, by layer and head.
+
+One pass; everything is a sum (`runs.work.observers.AttentionSums`). `arrays` of the run hold the drift directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anisoscope.runs.job import Job
+from anisoscope.runs.settings import LARGEST_SEED, Data, Model, Settings, option
+from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study, words_of
+from anisoscope.runs.table import Row
+from anisoscope.runs.work.collected import Collected, Part
+from anisoscope.studies.attention.story import attention_verdict, story
+
+if TYPE_CHECKING:
+    from anisoscope.models.open import OpenModel
+
+
+class Heads(Settings):
+    """How queries and keys are looked at."""
+
+    before_rotary: bool = option("Queries and keys before rotation (default: as they are scored).", False)
+    sample: int = option("Queries and keys of each head that are kept to draw clouds.", 128, ge=1, le=2**20)
+    seed: int = option("Seed of the sample.", 0, ge=0, le=LARGEST_SEED)
+
+
+class AttentionSettings(Model, Data, Heads):
+    """What `anisoscope attention` is asked."""
+
+
+def attention_sums(settings: Any) -> Any:
+    """The observer of attention, as the settings say."""
+    from anisoscope.runs.work.observers import AttentionSums
+
+    return AttentionSums(before_rotary=settings.before_rotary, sample=settings.sample, seed=settings.seed)
+
+
+def collect(job: Job) -> Collected:
+    """One pass, and on one window what taking the mean key or query away does."""
+    ((label, model),) = job.models()
+    part = job.run(label, model, lambda: {"attention": attention_sums(job.settings)})
+    if job.first_share:
+        part.about["removal"] = _removals(job, model)
+    return {label: part}
+
+
+def _removals(job: Job, model: OpenModel) -> list[list[Any]]:
+    """[site, metric, value] of the greatest change of a probability, in the first document that has a window."""
+    from anisoscope.errors import InputError
+    from anisoscope.studies.attention.removal import removal_effects
+
+    limit = 1
+    while True:
+        try:
+            batches = job.batches(model, batch_tokens=1, limit=limit)
+            found = removal_effects(model, next(iter(batches))[1])
+            break
+        except InputError:  # documents without a token
+            if limit > 2**20:
+                raise
+            limit *= 2
+    return [
+        [site, metric, value]
+        for site, effect in found.items()
+        for metric, value in (("mean_key_removal", effect.key), ("mean_query_removal", effect.query))
+    ]
+
+
+def conclude(settings: AttentionSettings, collected: Collected) -> Findings:
+    """The rows of every layer and head, and the drift directions."""
+    from anisoscope.errors import ModelError
+    from anisoscope.studies.attention.rows import attention_rows, drift_directions
+
+    ((label, part),) = collected.items()
+    sums: Any = part.sums["attention"]
+    if not sums.heads:
+        raise ModelError("no attention was seen", where=label, do="give a model with attention, and data")
+    like = attention_context(label, part)
+    rows = attention_rows(sums.heads, sums.rows, like=like)
+    note = "greatest change of a probability in one window"
+    rows += [
+        replace(like, site=site, metric=metric, value=value, null=0.0, note=note)
+        for site, metric, value in part.about.get("removal", ())
+    ]
+    widths = {site: layer.queries.d for site, layer in sums.heads.items()}
+    return Findings(rows, attention_verdict(rows, widths), arrays=drift_directions(sums.heads))
+
+
+def attention_context(label: str, part: Part) -> Row:
+    """The columns that all rows of a part share."""
+    about = part.about
+    return Row(model=label, revision=about["model"]["revision"], protocol=words_of(about["protocol"]))
+
+
+def kinds() -> Mapping[str, Any]:
+    from anisoscope.runs.work.observers import AttentionSums
+
+    return {"attention": AttentionSums}
+
+
+STUDY = Study(
+    AttentionSettings,
+    collect=collect,
+    conclude=conclude,
+    kinds=kinds,
+    story=story,
+    subject=lambda settings: Path(settings.model).name,
+    machine=RUNS_MODEL + SHARED,
+    help="""
+How queries and keys drift, how sharp attention is and what its scores vary by: every layer, every head.
+
+Examples:
+  anisoscope attention bert-base-uncased --data wikitext/valid.txt --limit 128
+  anisoscope attention EleutherAI/pythia-70m --revision step1000 --before-rotary
+  anisoscope attention ./checkpoint-500 --json
+""",
+)

@@ -1,7 +1,6 @@
 """One model's attention as tidy rows: how queries and keys drift, how sharp rows are, what their scores vary by.
 
-    sums = measure_attention(model, batches)                # attention_pass: one pass over the data
-    table = attention_rows(sums.heads, sums.rows)
+    table = attention_rows(sums.heads, sums.rows)            # sums: runs.work.observers.AttentionSums
 
 Each head is a site (`block.3.head.5`, with the key head that it reads) and so is each layer (`block.3`, the mean over
 its heads; `decoder.block.0.cross` is cross-attention). Intervals are delete-a-group jackknifes over sequences; that of
@@ -52,16 +51,6 @@ from anisoscope.geometry.queries_keys import (
 )
 from anisoscope.inference.jackknife import jackknife, without_each
 from anisoscope.runs.table import Row
-from anisoscope.studies.attention.sums import AttentionSums, measure_attention, removal_effects
-
-__all__ = [
-    "AttentionSums",
-    "attention_rows",
-    "drift_directions",
-    "head_directions",
-    "measure_attention",
-    "removal_effects",
-]
 
 Array = NDArray[np.float64]
 Which = Literal["union", "queries", "keys"]

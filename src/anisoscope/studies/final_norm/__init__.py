@@ -1,1 +1,157 @@
-"""Final norm."""
+"""What the last norm of a model does to its geometry, with ablations.
+
+The place where the two papers look differently. *Anisotropy is Not Inherent to Transformers* calls a model isotropic by
+what comes out of its final LayerNorm, y = g·x̂ + b, and explains it by a small ‖b‖/‖g‖; the other paper looks at every
+layer. Here, for one model or a series of checkpoints,
+
+- ‖g‖, ‖b‖, ‖b‖/‖g‖ of every norm, and the mean cosine r²/(1 + r²) that it alone would imply (`norms`);
+- every site measured, so that the cosine (all pairs, between and within sequences), the drift, the spectrum and the
+  outlier dimensions can be read before and after the norm. The norm that counts is the final one; where a model has
+  none (post-norm: BERT) it is the one that each block ends in, with the vectors before it at `block.K.before_norm`;
+- ablations in place (`rows`): the norm with b = 0, with g = 1, and on vectors whose common mean was removed before it.
+
+Cost: one pass of the model over the data; the ablations are a few products of the sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from anisoscope.runs.job import Job
+from anisoscope.runs.settings import Data, Models, Sample
+from anisoscope.runs.story import Story, Table, number
+from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study
+from anisoscope.runs.table import Row
+from anisoscope.runs.work.collected import Collected
+
+ABLATIONS = {"without_bias": "with b = 0", "unit_gain": "with g = 1", "mean_removed": "with the mean removed before it"}
+
+
+class FinalNormSettings(Models, Data, Sample):
+    """What `anisoscope final-norm` is asked."""
+
+
+def collect(job: Job) -> Collected:
+    """One pass for each model; its norms are kept beside the sums."""
+    from anisoscope.capture.hidden import HiddenCapture
+    from anisoscope.models.checkpoints import steps_of
+    from anisoscope.models.devices import sums_device
+    from anisoscope.runs.work.observers import HiddenSums
+    from anisoscope.studies.final_norm.norms import find_norms
+    from anisoscope.studies.final_norm.rows import keep_norms
+
+    settings, parts = job.settings, {}
+    made = {"sample": settings.sample, "seed": settings.seed, "device": sums_device(job.machine.device)}
+    for (label, model), step in zip(job.models(), steps_of(settings.models), strict=True):
+        norms, sites = find_norms(model.module)
+
+        def observers(module: Any = model.module, sites: Any = sites) -> dict[str, Any]:
+            capture = HiddenCapture(module)
+            capture.sites = sites
+            return {"hidden": HiddenSums(capture, **made)}
+
+        part = parts[label] = job.run(label, model, observers)
+        part.about["step"] = step
+        keep_norms(part, norms)
+    return parts
+
+
+def conclude(settings: FinalNormSettings, collected: Collected) -> Findings:
+    """Every site of every model, its norms, and the ablations of the norms that close."""
+    from anisoscope.studies.final_norm.rows import norms_rows
+    from anisoscope.studies.measure.hidden import site_rows
+
+    rows: list[Row] = []
+    notes: list[str] = []
+    for label, part in collected.items():
+        shared = {"model": label, "revision": part.about["model"]["revision"], "step": part.about["step"]}
+        sites = site_rows(part, label, neighbours=False, step=part.about["step"])
+        found, apart = norms_rows(part, sites.rows)
+        rows += [*sites.rows, *(replace(row, **shared) for row in found)]
+        notes += [f"{label}: {note}" if len(collected) > 1 else note for note in (*sites.notes, *apart)]
+    return Findings(rows, verdict(rows), notes=notes)
+
+
+def kinds() -> Mapping[str, Any]:
+    from anisoscope.runs.work.observers import HiddenSums
+    from anisoscope.studies.final_norm.rows import NormParameters
+
+    return {"hidden": HiddenSums, "norms": NormParameters}
+
+
+def verdict(rows: Sequence[Row]) -> str:
+    """The last closing norm at the last step: what is measured around it, what it implies, what ablations leave."""
+    last = max((row.step for row in rows if row.step is not None), default=None)
+    value = {(row.site, row.metric): row.value for row in rows if row.step == last and row.positions == "all"}
+    closed = [site for site, metric in value if metric == "cosine_above_implied"]
+    if not closed:
+        return "No norm closes the stack or its blocks."
+    site = closed[-1]
+    cosine = {name: _words(value[site if not name else f"{site}.{name}", "mean_cosine"]) for name in ("", *ABLATIONS)}
+    ablated = ", ".join(f"{cosine[name]} {words}" for name, words in ABLATIONS.items())
+    when = "" if last is None else f"At step {last:,}, "
+    return (
+        f"{when}{site}: mean cosine {_words(value[site, 'mean_cosine_before'])} before the norm and {cosine['']} after "
+        f"it, where gain and bias alone imply {_words(value[site, 'implied_cosine'])}; after it {ablated}."
+    )
+
+
+def _words(value: float | None) -> str:
+    return "missing" if value is None else f"{value:.3g}"
+
+
+_COLUMNS = {"bias_over_gain": "‖b‖/‖g‖", "implied_cosine": "implied", "mean_cosine_before": "before"}
+_COLUMNS |= {"mean_cosine": "after"}
+_ABLATED = {"without_bias": "b = 0", "unit_gain": "g = 1", "mean_removed": "no mean"}
+
+
+def story(rows: Sequence[Row]) -> Story:
+    """One line for each norm that closes: its bias, implied and measured cosine, ablations; all norms on request."""
+    cells = {(row.step, row.site, row.metric): row.value for row in rows if row.positions == "all" and row.at is None}
+    series = any(step is not None for step, _, _ in cells)
+    first = ("step", "site") if series else ("site",)
+
+    def table(marks: str, columns: Sequence[str], values: Any, title: str) -> Table:
+        places = [(step, site) for step, site, metric in cells if metric == marks]
+        body = [[*([f"{s:,}"] if series else []), site, *map(number, values(s, site))] for s, site in places]
+        return Table((*first, *columns), body, title=title, text=len(first))
+
+    def around(step: int | None, site: str) -> list[float | None]:
+        after = [cells.get((step, f"{site}.{name}", "mean_cosine")) for name in _ABLATED]
+        return [*(cells.get((step, site, metric)) for metric in _COLUMNS), *after]
+
+    def parameters(step: int | None, site: str) -> list[float | None]:
+        return [cells.get((step, site, metric)) for metric in ("gain_norm", "bias_norm", *list(_COLUMNS)[:2])]
+
+    closing = table(
+        "cosine_above_implied", (*_COLUMNS.values(), *_ABLATED.values()), around, "mean cosine around norms"
+    )
+    names = ("‖g‖", "‖b‖", "‖b‖/‖g‖", "implied")
+    return Story([closing], more=[table("gain_norm", names, parameters, "parameters of all norms")])
+
+
+STUDY = Study(
+    FinalNormSettings,
+    collect=collect,
+    conclude=conclude,
+    kinds=kinds,
+    story=story,
+    subject=lambda settings: "+".join(Path(name).name for name in settings.models[:3]),
+    machine=RUNS_MODEL + SHARED,
+    keeps_sums=False,
+    help="""
+What the norms do: gains and biases, the cosine that they alone imply, cosine before and after, ablations.
+
+The final norm, or where there is none (BERT) the norm that every block ends in: measured before and after it, with its
+bias at zero, with its gain at one, and with the common mean removed before it. Several models are checkpoints in order
+of training.
+
+Examples:
+  anisoscope final-norm EleutherAI/pythia-70m
+  anisoscope final-norm gpt2 --data texts/ --limit 200
+  anisoscope final-norm series/seed-0/checkpoint-* --length 128
+""",
+)

@@ -11,7 +11,7 @@ all ‖y‖ are equal. What is measured above it does not come from the bias.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -26,15 +26,20 @@ _LARGE = 1e3  # probes of this size make the ε of a norm invisible
 
 @dataclass(frozen=True)
 class Norm:
-    """One norm. `closes` is the site whose vectors it makes (a final norm, or a post-norm block), if it makes any."""
+    """One norm. `closes` is the site whose vectors it makes (a final norm, or a post-norm block), if it makes any.
+
+    `before` is then the site of the vectors that it reads.
+    """
 
     site: str
     path: str
     kind: Kind
     gain: Tensor  # (d,)
     bias: Tensor  # (d,)
-    closes: Site | None
     has_bias: bool = True
+    closes: str | None = None
+    before: str | None = None
+    layer: int | None = None
 
     @property
     def ratio(self) -> float:
@@ -45,7 +50,7 @@ class Norm:
     def implied_cosine(self) -> float:
         """The mean cosine that gain and bias alone imply.
 
-        >>> Norm("final_norm", "norm", "LayerNorm", torch.ones(4), torch.full((4,), 0.5), None).implied_cosine
+        >>> Norm("final_norm", "norm", "LayerNorm", torch.ones(4), torch.full((4,), 0.5)).implied_cosine
         0.2
         """
         return self.ratio**2 / (1 + self.ratio**2)
@@ -63,21 +68,38 @@ class Norm:
         return y + self.bias if bias else y
 
 
-def find_norms(module: nn.Module) -> list[Norm]:
-    """Every LayerNorm and RMSNorm, in the order of the modules; one that closes a site has the name of that site."""
+def find_norms(module: nn.Module) -> tuple[list[Norm], list[Site]]:
+    """Every LayerNorm and RMSNorm, in the order of the modules, and the sites to watch.
+
+    A norm that closes a site has the name of that site. Post-norm blocks get a site in addition, `….before_norm`, of
+    what enters the norm that they end in.
+    """
     sites = find_sites(module)
-    closing = _closing(module, sites)
+    closing, order = _closing(module, sites), list(sites)
     norms = []
     for path, part in module.named_modules():
-        if _is_norm(part):
-            gain, bias, kind = probe(part)
-            biased = getattr(part, "bias", None) is not None
-            closes = closing.get(path)
-            name = _name(path, sites) if closes is None else closes.name
-            norms.append(Norm(name, path, kind, gain, bias, closes, biased))
+        if not _is_norm(part):
+            continue
+        gain, bias, kind = probe(part)
+        found = Norm(_name(path, sites), path, kind, gain, bias, getattr(part, "bias", None) is not None)
+        closed = closing.get(path)
+        if closed is not None:
+            before = _before(closed, path, order)
+            found = replace(found, site=closed.name, closes=closed.name, before=before, layer=closed.layer)
+        norms.append(found)
     if not norms:
         raise ModelError("this model has no LayerNorm or RMSNorm", where=type(module).__name__)
-    return norms
+    return norms, order
+
+
+def _before(closed: Site, path: str, order: list[Site]) -> str:
+    """The site of what enters the norm that closes a site; a post-norm block gets one, put before it in the order."""
+    place = order.index(closed)
+    if closed.kind == "norm":
+        return order[place - 1].name
+    added = replace(closed, name=f"{closed.name}.before_norm", path=path, take="input")
+    order.insert(place, added)
+    return added.name
 
 
 def probe(part: nn.Module) -> tuple[Tensor, Tensor, Kind]:

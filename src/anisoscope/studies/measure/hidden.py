@@ -37,7 +37,8 @@ class SiteRows:
 
 def hidden_sums(model: OpenModel, settings: Any, machine: Machine, **changes: Any) -> HiddenSums:
     """The observer of a model's hidden states, as the settings say."""
-    asked = {name: getattr(settings, name) for name in Hidden.model_fields if hasattr(settings, name)}
+    names = [*Hidden.model_fields] if "maps" in type(settings).model_fields else ["specials"]
+    asked = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
     options = {"spectrum": settings.spectrum and asked.get("maps") != "flatten", "seed": settings.seed}
     options |= {"sample": settings.sample, "device": sums_device(machine.device), **changes}
     return HiddenSums(HiddenCapture(model.module, **asked), **options)
@@ -45,17 +46,18 @@ def hidden_sums(model: OpenModel, settings: Any, machine: Machine, **changes: An
 
 def site_rows(part: Part, label: str, *, spectrum: bool = True, neighbours: bool = True, **context: Any) -> SiteRows:
     """Measure every site of a part, in order of computation; `context` fills further columns of the rows."""
-    about, moments = part.about, part.sums["hidden"].parts
+    about, there = part.about, part.keys("hidden")
     layers = dict(about["sites"])
-    order = [name for name in layers if name in moments]
+    order = [name for name in layers if name in there]
     shared = {"model": label, "revision": about["model"]["revision"], "protocol": words_of(about["protocol"])}
     shared |= context
     things = THINGS.get(about["model"]["modality"], "vectors")
     found, notes = SiteRows(), []
     with track("computing metrics", total=len(order), unit="sites") as bar:
         for name in order:
-            _check_something(name, moments[name].sums())
-            cloud = measure_cloud(moments[name], spectra=spectrum, neighbours=neighbours, things=things)
+            moments = part.get("hidden", name)
+            _check_something(name, moments.sums())
+            cloud = measure_cloud(moments, spectra=spectrum, neighbours=neighbours, things=things)
             found.rows += cloud_rows(cloud, site=name, layer=layers[name], **shared)
             found.verdicts.append({"model": label, "site": name, **cloud.verdict.as_dict()})
             notes += [(name, note) for note in cloud.notes]

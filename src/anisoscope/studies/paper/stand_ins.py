@@ -82,7 +82,7 @@ def _train(recipe: Mapping[str, Any], folder: Path, *, work: Path, announce: Cal
 def _embedded_text(folder: Path) -> Path:
     """The embedded English text as one file to train on."""
     from anisoscope.inputs.embedded import embedded
-    from anisoscope.runs.store import atomic
+    from anisoscope.runs.writing import atomic
 
     path = folder / "embedded-text.txt"
     if not path.exists():

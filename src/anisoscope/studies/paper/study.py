@@ -19,17 +19,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 from anisoscope.errors import AnisoscopeError, StoreError, UsageError
 from anisoscope.models import catalogue
-from anisoscope.runs.store import Existing, Run, atomic
-from anisoscope.studies.measure.study import Machine
+from anisoscope.runs.perform import perform as perform_study
+from anisoscope.runs.settings import Machine
+from anisoscope.runs.store import Existing, Run
+from anisoscope.runs.study import find_study
+from anisoscope.runs.writing import atomic
 from anisoscope.studies.paper.checks import Seen, check
 from anisoscope.studies.paper.stand_ins import prepare, stand_in_name, steps_of_stand_in
-from anisoscope.studies.plans import STUDIES
 
 _RECIPES = Path(__file__).with_name("paper.toml")
 WIKITEXT = "hf:Salesforce/wikitext/wikitext-103-raw-v1:validation"
@@ -223,7 +224,7 @@ def _make(
     options: dict[str, Any] = {"existing": existing}
     if recipe["command"] not in ("block", "null"):
         if scale.name == "demo":
-            machine = Machine(models_dir=out / "stand-ins", device=machine.device)
+            machine = Machine(models_dir=str(out / "stand-ins"), device=machine.device)
             prepare(_models(recipe, "demo"), _recipes()["stand_ins"], out / "stand-ins", announce=announce)
             if "models" in settings:
                 settings["models"] = [stand_in_name(model) for model in settings["models"]]
@@ -244,10 +245,10 @@ def _make(
 
 
 def _run(command: str, settings: dict[str, Any], folder: Path, options: dict[str, Any]) -> Run:
-    module_name, settings_name, function_name = STUDIES[command]
-    module = import_module(f"anisoscope.studies.{module_name}")
-    checked = getattr(module, settings_name).check(settings, where=_RECIPES.name)
-    found = getattr(module, function_name)(checked, out=folder, **options)
+    study = find_study(command)
+    checked = study.settings.check(settings, command=command, where=_RECIPES.name)
+    found = perform_study(study, checked, out=folder, **options)
+    assert found.run is not None
     return found.run
 
 

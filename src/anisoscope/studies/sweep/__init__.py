@@ -1,1 +1,93 @@
-"""Sweep."""
+"""The same along a series of training checkpoints.
+
+One pass for each checkpoint over the same tokens, hidden states and attention together. While a checkpoint runs, the
+next is opened by another thread. Finished checkpoints stay on disk, so a killed sweep loses at most the batches since
+the last saving. A checkpoint that is missing or broken is listed in the notes, and the sweep goes on; so are those
+whose weights look wrong (`models.checkpoints.suspicious`) or that saw other tokens. What runs over all steps at the
+end, the planes of queries and keys, is in `dynamics`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from anisoscope.runs.job import Job
+from anisoscope.runs.settings import Data, Dtype, Seeds, option
+from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study
+from anisoscope.runs.work.collected import Collected
+from anisoscope.studies.attention import Heads
+from anisoscope.studies.sweep.story import story
+
+EMBEDDED = "embedded"  # the name of the series that the package carries
+Part = Literal["hidden", "attention", "vocabulary"]
+
+
+class SweepSettings(Data, Heads):
+    """What `anisoscope sweep` is asked."""
+
+    series: str = option(
+        "multiberts, a Pythia model, a folder of checkpoint-* or seed-*/checkpoint-*, a glob in quotes, a TOML list of "
+        "[[checkpoints]], or `embedded`.",
+        argument=True,
+        paths=True,
+    )
+    steps: str = option("all, paper, log, a count (21: evenly over the training), or a list: 0,1000,20k.", "all")
+    seeds: Seeds | None = option("Which seeds of the series: 0-4 or 0,2.", None)
+    sites: list[Part] = option("What to look at.", ["hidden", "attention"], min_length=1)
+    specials: Literal["keep", "drop"] = option("Special tokens in hidden states: keep or drop.", "keep")
+    spectrum: bool = option("Measure the spectrum of hidden states too.", False)
+    dtype: Dtype = option("Precision of the models.", "float32")
+
+
+def collect(job: Job) -> Collected:
+    """One pass for each checkpoint."""
+    from anisoscope.studies.sweep.checkpoints import collect_series
+
+    return collect_series(job)
+
+
+def conclude(settings: SweepSettings, collected: Collected) -> Findings:
+    """Rows of every checkpoint, the planes of each seed, and what has to be said."""
+    from anisoscope.studies.sweep.checkpoints import conclude_series
+
+    return conclude_series(settings, collected)
+
+
+def labels(settings: SweepSettings) -> list[str]:
+    """The checkpoints of the series."""
+    from anisoscope.studies.sweep.checkpoints import find_series, label_of
+
+    return [label_of(checkpoint) for checkpoint in find_series(settings).checkpoints]
+
+
+def kinds() -> Mapping[str, Any]:
+    from anisoscope.runs.work.observers import AttentionSums, HiddenSums
+
+    return {"hidden": HiddenSums, "attention": AttentionSums}
+
+
+STUDY = Study(
+    SweepSettings,
+    collect=collect,
+    conclude=conclude,
+    kinds=kinds,
+    labels=labels,
+    story=story,
+    subject=lambda settings: settings.series.rpartition("/")[2],
+    machine=RUNS_MODEL + SHARED,
+    keeps_sums=False,
+    help="""
+Follow a training: hidden states, queries, keys and attention at every checkpoint, over the same tokens.
+
+Checkpoints that are missing are listed and passed over; equal or misplaced ones are pointed out. A killed sweep
+continues with the batch it was at when the same command is given again.
+
+Examples:
+  anisoscope sweep embedded
+  anisoscope sweep multiberts --seeds 0-4 --data wikitext/valid.txt --limit 128
+  anisoscope sweep EleutherAI/pythia-70m --steps 21 --sites hidden,vocabulary
+  anisoscope sweep ./my-training --steps log
+  anisoscope sweep 'runs/*/checkpoint-*'
+""",
+)

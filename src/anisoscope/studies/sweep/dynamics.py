@@ -23,54 +23,44 @@ Source: Godey et al., EACL 2024, section 5 and appendices C, D.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anisoscope.accumulate.heads import Heads
-from anisoscope.geometry.queries_keys import cosine_null_sd, union_directions
+from anisoscope.geometry.queries_keys import union_directions
 from anisoscope.inference.jackknife import jackknife, without_each
-from anisoscope.runs.table import Row
+from anisoscope.runs.work.collected import Part
 
 Array = NDArray[Any]
 PLANES = ("union", "keys", "queries")
 SIDES = ("query", "key")
-BEYOND = 1.96  # standard deviations of the null
 
 
-def kept_of(heads: Mapping[str, Heads]) -> dict[str, Array]:
-    """What a checkpoint leaves for the study of its series: per layer and side the sums and the sampled points."""
-    kept: dict[str, Array] = {}
-    for site, layer in heads.items():
-        for side, cloud, group in (("query", layer.queries, 1), ("key", layer.keys, layer.group)):
-            kept[f"{site}/{side}.n"] = cloud.n.numpy()  # (g,)
-            kept[f"{site}/{side}.total"] = np.repeat(cloud.total.numpy(), group, axis=1)  # (g, heads, d)
-            kept[f"{site}/{side}.second"] = np.repeat(cloud.second.numpy(), group, axis=0)  # (heads, d, d)
-            kept[f"{site}/{side}.points"] = np.repeat(cloud.points(), group, axis=0)  # (heads, m, d)
-    return kept
-
-
-def series_arrays(steps: Sequence[int], files: Sequence[Path]) -> dict[str, Array]:
-    """The arrays of one seed, from the files (safetensors of `kept_of`) of its steps in order."""
-    from safetensors import safe_open
-
-    opened = [safe_open(path, "numpy") for path in files]
-    held = [set(file.keys()) for file in opened]
-    sites = [name.removesuffix("/query.second") for name in sorted(held[0]) if name.endswith("/query.second")]
+def series_arrays(steps: Sequence[int], parts: Sequence[Part]) -> dict[str, Array]:
+    """The arrays of one seed, from the parts of its steps in order; one layer of every step is in memory at a time."""
+    held = [set(part.keys("attention")) for part in parts]
+    sites = sorted(key.removesuffix("/heads") for key in held[0] if key.endswith("/heads"))
     arrays: dict[str, Array] = {"steps": np.array(steps, dtype=np.int64)}
     for site in sites:
-        if all(f"{site}/query.second" in names for names in held):
-            parts = ("n", "total", "second", "points")
-            layer = {
-                f"{side}.{part}": _stacked([file.get_tensor(f"{site}/{side}.{part}") for file in opened])
-                for side in SIDES
-                for part in parts
-            }
-            arrays |= {f"{site}/{name}": array for name, array in layer_arrays(layer).items()}
+        if all(f"{site}/heads" in keys for keys in held):
+            layers = [_of_layer(part.get("attention", f"{site}/heads")) for part in parts]
+            stacked = {name: _stacked([layer[name] for layer in layers]) for name in layers[0]}
+            arrays |= {f"{site}/{name}": array for name, array in layer_arrays(stacked).items()}
     return arrays
+
+
+def _of_layer(layer: Heads) -> dict[str, Array]:
+    """What the planes need of one step: per side the sums and the sampled points, keys repeated for their queries."""
+    found: dict[str, Array] = {}
+    for side, cloud, group in (("query", layer.queries, 1), ("key", layer.keys, layer.group)):
+        found[f"{side}.n"] = cloud.n.numpy()  # (g,)
+        found[f"{side}.total"] = np.repeat(cloud.total.numpy(), group, axis=1)  # (g, heads, d)
+        found[f"{side}.second"] = np.repeat(cloud.second.numpy(), group, axis=0)  # (heads, d, d)
+        found[f"{side}.points"] = np.repeat(cloud.points(), group, axis=0)  # (heads, m, d)
+    return found
 
 
 def _stacked(arrays: Sequence[Array]) -> Array:
@@ -112,57 +102,3 @@ def _projected(total: Array, n: Array, axes: Array) -> Array:
     full = sums.sum(0) / max(n.sum(), 1.0)
     left = without_each(sums) / np.maximum(without_each(n), 1.0)[:, None, None]
     return np.stack([full, *jackknife(left, full, n)], axis=1)
-
-
-# -- in words ----------------------------------------------------------------------------------------------------------
-
-
-def null_sds(arrays: Mapping[str, Array]) -> dict[str, float]:
-    """The standard deviation of cos(Q̄, K̄) for unrelated means, by layer."""
-    return {
-        name.split("/", 1)[1].removesuffix("/query_mean"): cosine_null_sd(array.shape[-1])
-        for name, array in arrays.items()
-        if name.endswith("/query_mean")
-    }
-
-
-def verdict_on(rows: Iterable[Row], null_sd: Mapping[str, float]) -> str:
-    """The first step against the last: heads whose means agree or oppose beyond chance, sharpness, hidden states."""
-    told = [row for row in rows if row.value is not None and row.positions == "all" and row.step is not None]
-    steps = sorted({row.step for row in told if row.step is not None})
-    if not steps:
-        return ""
-    first, last = ([row for row in told if row.step == step] for step in (steps[0], steps[-1]))
-    words = [f"from step {steps[0]} to {steps[-1]}"] if len(steps) > 1 else [f"at step {steps[0]}"]
-    before, after = agreeing(first, null_sd), agreeing(last, null_sd)
-    if after is not None and before is not None:
-        words.append(
-            f"heads with cos(Q̄, K̄) beyond ±1.96/√d: {before[0] + before[1]} → {after[0] + after[1]} of {after[2]} "
-            f"({after[0]} common, {after[1]} opposite)"
-        )
-    for metric, name in (("entropy_normalised", "entropy over log n"), ("mean_cosine", "average cosine of blocks")):
-        ends = [_mean(row.value for row in part if row.metric == metric and _is_block(row)) for part in (first, last)]
-        if None not in ends:
-            words.append(f"{name} {ends[0]:.3g} → {ends[1]:.3g}")
-    return "; ".join(words)
-
-
-def agreeing(rows: Iterable[Row], null_sd: Mapping[str, float]) -> tuple[int, int, int] | None:
-    """Heads whose cos(Q̄, K̄) is above, below ±1.96 standard deviations of its null, and all; None without heads."""
-    cosines = [
-        (row.value, BEYOND * null_sd[row.site.rpartition(".head.")[0]])
-        for row in rows
-        if row.metric == "query_key_cosine" and row.head is not None and row.value is not None
-    ]
-    if not cosines:
-        return None
-    return sum(v > bound for v, bound in cosines), sum(v < -bound for v, bound in cosines), len(cosines)
-
-
-def _is_block(row: Row) -> bool:
-    return row.layer is not None and row.head is None
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -1,0 +1,162 @@
+// Lines along the sites of models and along steps: value, interval, and the null of the same model in its colour.
+import { axis, whole } from "./chart.js";
+import { colourOf, faint, symbolOf } from "./colours.js";
+import { add, data, distinct, SUBJECTS, T } from "./data.js";
+import { hover, labelOf, number, shown } from "./text.js";
+
+// Where a site stands along its model: embeddings 0, block K at K + 1, the final norm after the last block.
+export function along(rows) {
+  const numbered = rows.some((i) => T.layer[i] !== null);
+  const last = Math.max(-1, ...rows.map((i) => T.layer[i] ?? -1));
+  return rows.map((i, place) => {
+    if (!numbered) return place;
+    if (T.layer[i] === null) return T.site[i].endsWith("embeddings") ? 0 : last + 2;
+    const before = T.site[i].endsWith(".before_norm");
+    const after = T.site[i].endsWith("norm") && !before;
+    return T.layer[i] + 1 + (after ? 1 : 0) - (before ? 0.5 : 0);
+  });
+}
+
+// Towers, kinds of attention and seeds are lines of their own.
+export function linesOf(rows) {
+  const seeds = distinct(rows.map((i) => T.seed[i])).length > 1;
+  const found = new Map();
+  for (const i of rows) {
+    const tower = /^(encoder|decoder)\./.exec(T.site[i])?.[1] ?? "";
+    const cross = T.site[i].endsWith(".cross") ? "cross" : "";
+    const seed = seeds ? (T.seed[i] === null ? "mean of seeds" : `seed ${T.seed[i]}`) : "";
+    add(found, [tower, cross, seed].filter(Boolean).join(", "), i);
+  }
+  return found;
+}
+
+export function band(x, rows, colour, opacity) {
+  const known = rows.map((_, k) => k).filter((k) => T.low[rows[k]] !== null && T.high[rows[k]] !== null);
+  if (known.length < 2) return [];
+  const back = [...known].reverse();
+  return [{
+    x: [...known, ...back].map((k) => x[k]),
+    y: [...known.map((k) => T.high[rows[k]]), ...back.map((k) => T.low[rows[k]])],
+    fill: "toself",
+    fillcolor: faint(colour, opacity),
+    line: { width: 0 },
+    mode: "lines",
+    hoverinfo: "skip",
+    showlegend: false,
+    type: "scatter",
+  }];
+}
+
+export function line(x, rows, { colour, name, dash = "solid", symbol = "circle", width = 2, size = 7, text = hover }) {
+  return {
+    x,
+    y: rows.map((i) => T.value[i]),
+    name,
+    text: rows.map((i) => text(i)),
+    hovertemplate: "%{text}<extra></extra>",
+    mode: "lines+markers",
+    type: "scatter",
+    line: { color: colour, width, dash },
+    cliponaxis: false,
+    marker: { color: colour, size, symbol },
+  };
+}
+
+// One line for each tower and seed of each subject, with its interval as a band.
+export function layerTraces(found, t, { relative = false, subjects }) {
+  const traces = [], nulls = [];
+  for (const subject of subjects) {
+    const colour = colourOf(subject, t), opacity = Math.min(0.17, 1.4 / subjects.length);
+    let turn = 0;
+    for (const [label, rows] of linesOf(found.get(subject))) {
+      const place = along(rows), longest = Math.max(...place, 1);
+      const order = rows.map((_, k) => k).sort((a, b) => place[a] - place[b]);
+      const sorted = order.map((k) => rows[k]), x = order.map((k) => (relative ? place[k] / longest : place[k]));
+      const dash = turn++ && !label.includes("seed") ? "dot" : SUBJECTS[subject].dash;
+      const size = sorted.length > 40 ? 4 : sorted.length > 1 ? 7 : 11;
+      const name = labelOf(subject) + (label ? `, ${shown(label)}` : "");
+      const width = label.startsWith("seed") ? 1.3 : 2;
+      traces.push(...band(x, sorted, colour, opacity));
+      traces.push(line(x, sorted, { colour, name, dash, symbol: symbolOf(subject), size, width }));
+      nulls.push({ colour, x, rows: sorted });
+    }
+  }
+  return { traces, nulls };
+}
+
+// Averages over all pairs: of n isotropic vectors in d dimensions, mean 0 and standard deviation √(2/(d·n·(n−1))).
+const AVERAGES = new Set(["mean_cosine", "mean_cosine_inter", "mean_cosine_intra"]);
+const placeOf = (i) => [T.subject[i], T.site[i], T.positions[i], T.step[i], T.seed[i]].join("\n");
+let dimensions = null;
+export function nullReach(i) {
+  dimensions ??= new Map((data.layered.get("dimension") || []).map((k) => [placeOf(k), T.value[k]]));
+  const d = dimensions.get(placeOf(i)), n = T.n[i];
+  return AVERAGES.has(T.metric[i]) && d && n > 1 ? 1.96 * Math.sqrt(2 / (d * n * (n - 1))) : 0;
+}
+
+// The null of each line in its own colour, or one grey line with its name where all are the same.
+export function nullMarks(nulls, t, range) {
+  const known = nulls.map((one) => ({
+    ...one,
+    at: one.rows.map((_, k) => k).filter((k) => T.null[one.rows[k]] !== null),
+  }))
+    .filter((one) => one.at.length);
+  const values = known.flatMap((one) => one.at.map((k) => T.null[one.rows[k]]));
+  if (!values.length) return { traces: [], shapes: [], annotations: [] };
+  const low = Math.min(...values), high = Math.max(...values);
+  if (high - low <= 1e-6 + 0.004 * range) return sameNull(known, low, t);
+  return { traces: known.map((one) => ownNull(one)), shapes: [], annotations: [] };
+}
+
+function sameNull(known, value, t) {
+  const reach = Math.max(...known.flatMap((one) => one.at.map((k) => nullReach(one.rows[k]))));
+  const around = reach ? ` ± ${reach < 1e-3 ? reach.toExponential(0) : number(Number(reach.toPrecision(1)))}` : "";
+  const text = `isotropic: ${number(value)}${around}`;
+  const dotted = { color: t.soft, width: 1.2, dash: "dot" };
+  const across = { xref: "paper", x0: 0, x1: 1, layer: "below" };
+  const fill = { fillcolor: faint(t.soft, 0.2), line: { width: 0 } };
+  const spread = reach ? [{ type: "rect", ...across, y0: value - reach, y1: value + reach, ...fill }] : [];
+  const shapes = [{ type: "line", ...across, y0: value, y1: value, line: dotted }, ...spread];
+  const place = { xref: "paper", x: 1, xanchor: "right", y: value, yanchor: "top", yshift: -1, showarrow: false };
+  return { traces: [], shapes, annotations: [{ ...place, text, font: { size: 10.5, color: t.soft } }] };
+}
+
+function ownNull({ x, rows, at, colour }) {
+  return {
+    x: at.map((k) => x[k]),
+    y: at.map((k) => T.null[rows[k]]),
+    mode: at.length > 1 ? "lines" : "markers",
+    type: "scatter",
+    line: { color: colour, width: 1.2, dash: "dot" },
+    marker: { symbol: "line-ew-open", size: 12, color: colour },
+    opacity: 0.8,
+    name: "isotropic",
+    showlegend: false,
+    hovertemplate: "isotropic: %{y:.4g}<extra></extra>",
+  };
+}
+
+// Names of sites as ticks where there is one model with one tower and few sites; counted layers elsewhere.
+export function siteAxis(found, subjects, t, relative = false) {
+  if (relative) return axis(t, "relative depth", { rangemode: "tozero" });
+  const rows = subjects.length ? found.get(subjects[0]) : [];
+  const towers = distinct([...linesOf(rows).keys()].filter((label) => !label.includes("seed")));
+  const sites = distinct(rows.map((i) => T.site[i]));
+  if (subjects.length !== 1 || towers.length > 1 || sites.length > 26) {
+    const most = Math.max(1, ...subjects.map((subject) => found.get(subject).length));
+    return axis(t, "layer (0: embeddings)", { rangemode: "tozero", ...whole(most) });
+  }
+  const first = sites.map((site) => rows.find((i) => T.site[i] === site)), place = along(rows);
+  const short = (site) => site.replace(/^.*block\.(\d+)$/, "$1").replace("final_norm", "norm");
+  return axis(t, "site", {
+    tickvals: first.map((i) => place[rows.indexOf(i)]),
+    ticktext: sites.map((site) => shown(short(site).replace("embeddings", "emb."))),
+  });
+}
+
+// Steps are spaced evenly, whatever lies between them.
+export function stepAxis(steps, t) {
+  const every = Math.ceil(steps.length / 8), last = steps.length - 1;
+  const marked = steps.map((_, k) => k).filter((k) => (k % every === 0 && last - k >= every) || k === last);
+  return axis(t, "step", { tickvals: marked, ticktext: marked.map((k) => number(steps[k])) });
+}

@@ -1,0 +1,40 @@
+// Numbers, intervals and hover texts as a reader sees them.
+import { meaning, SUBJECTS, T } from "./data.js";
+
+export function number(value) {
+  if (value === null || value === undefined) return "–";
+  if (Math.abs(value) < 1e-12) return "0";
+  if (Number.isInteger(value)) return Math.abs(value) < 1e7 ? value.toLocaleString("en") : value.toExponential(3);
+  const size = Math.abs(value);
+  if (size < 1e-4 || size >= 1e6) return value.toExponential(2).replace("e+", "e");
+  return String(Number(value.toPrecision(4)));
+}
+
+export const between = (low, high) => (low === null || high === null ? "" : `${number(low)} … ${number(high)}`);
+export const interval = (i) => between(T.low[i], T.high[i]);
+export const spaced = (name) => name.replaceAll("_", " ");
+
+// Plotly reads a little HTML in texts; names are shown as they are.
+export const shown = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+export const labelOf = (subject) => shown(SUBJECTS[subject].label);
+
+export function hover(i, what = "") {
+  const positions = T.positions[i] === "all" ? "" : `, ${T.positions[i]} positions`;
+  const lines = [labelOf(T.subject[i]), shown(T.site[i]) + positions];
+  if (T.step[i] !== null) lines.push(`step ${number(T.step[i])}`);
+  if (T.seed[i] !== null) lines.push(`seed ${T.seed[i]}`);
+  lines.push(`${shown(what || meaning(T.metric[i]).label)}: ${number(T.value[i])}`);
+  if (interval(i)) lines.push(`95 %: ${interval(i)}`);
+  if (T.null[i] !== null) lines.push(`isotropic: ${number(T.null[i])}`);
+  if (T.n[i] !== null) lines.push(`n = ${number(T.n[i])}`);
+  return lines.join("<br>");
+}
+
+// What a chart says to those who do not see it.
+export function extremes(rows, label) {
+  if (!rows.length) return "";
+  const sorted = [...rows].sort((a, b) => T.value[a] - T.value[b]);
+  const several = new Set(rows.map((i) => T.site[i])).size > 1;
+  const say = (i) => `${number(T.value[i])}${several ? ` at ${T.site[i]}` : ""} (${SUBJECTS[T.subject[i]].label})`;
+  return `${label}: highest ${say(sorted.at(-1))}, lowest ${say(sorted[0])}.`;
+}

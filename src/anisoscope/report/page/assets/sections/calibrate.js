@@ -1,0 +1,133 @@
+// The cosine of unrelated pairs, as the vectors are and after each correction, with floor and thresholds.
+import { View } from "../core/address.js";
+import { axis, Chart, legendAbove } from "../core/chart.js";
+import { controls, options, select } from "../core/controls.js";
+import { faint, paletteAt } from "../core/colours.js";
+import { by, data, distinct, SUBJECTS, T } from "../core/data.js";
+import { element, grid } from "../core/dom.js";
+import { register } from "../core/sections.js";
+import { plainTable } from "../core/table.js";
+import { number, shown, spaced } from "../core/text.js";
+
+const WORDS = {
+  raw: "as they are",
+  centred: "centred",
+  without_top: "top components removed",
+  whitened: "whitened",
+  isotropic: "isotropic",
+};
+const named = (site) => WORDS[site] || spaced(site);
+const rowsOf = (run) => (data.study.get("calibrate") || []).filter((i) => SUBJECTS[T.subject[i]].run === run);
+
+function curve(name, x, y, k, t) {
+  const colour = name === "isotropic" ? t.soft : paletteAt(k, t);
+  const filled = name === "raw" ? { fill: "tozeroy", fillcolor: faint(colour, 0.14) } : {};
+  return {
+    x,
+    y,
+    name: shown(named(name)),
+    mode: "lines",
+    type: "scatter",
+    line: { color: colour, width: name === "raw" ? 2.4 : 1.6, dash: name === "isotropic" ? "dot" : "solid" },
+    hovertemplate: `${shown(named(name))}<br>cosine %{x:.3f}<br>density %{y:.3g}<extra></extra>`,
+    ...filled,
+  };
+}
+
+// Floor and thresholds of the vectors as they are. Each line ends at its label, the rightmost highest, so that no label
+// covers a line.
+function marks(run, x, t) {
+  const rows = rowsOf(run).filter((i) => T.site[i] === "raw");
+  const floor = rows.filter((i) => T.metric[i] === "floor_mean").map((i) => [T.value[i], "floor"]);
+  const thresholds = rows.filter((i) => T.metric[i] === "threshold")
+    .map((i) => [T.value[i], `${number(100 * T.at[i])} %`]);
+  const all = [...floor, ...thresholds].sort((a, b) => a[0] - b[0]), line = { color: t.soft, width: 1.2, dash: "dash" };
+  const height = (k) => 1 - 0.085 * (all.length - 1 - k), left = x[0] + 0.3 * (x.at(-1) - x[0]);
+  return {
+    shapes: all.map(([at], k) => ({ type: "line", yref: "paper", x0: at, x1: at, y0: 0, y1: height(k), line })),
+    annotations: all.map(([at, text], k) => ({
+      x: at,
+      yref: "paper",
+      y: height(k),
+      yanchor: "top",
+      xanchor: at < left ? "left" : "right",
+      xshift: at < left ? 4 : -4,
+      showarrow: false,
+      text: `${text}: ${number(Number(at.toPrecision(2)))}`,
+      font: { size: 11.5, color: t.ink },
+    })),
+  };
+}
+
+function histogram(run, t, only = null) {
+  const mine = data.pictures.calibrate.find((one) => one.run === run);
+  if (!mine) return null;
+  const names = Object.keys(mine.curves).filter((name) => !only || only.includes(name));
+  const top = Math.max(...names.flatMap((name) => mine.curves[name]));
+  return {
+    data: names.map((name, k) => curve(name, mine.x, mine.curves[name], k, t)),
+    table: {
+      head: ["cosine", ...names],
+      rows: mine.x.map((x, k) => [x, ...names.map((name) => mine.curves[name][k])]),
+    },
+    layout: {
+      ...legendAbove,
+      margin: { l: 54, r: 16, t: 56, b: 46 },
+      xaxis: axis(t, "cosine"),
+      yaxis: axis(t, "density", { range: [0, 1.55 * top] }), // room for the labels above the curves
+      ...marks(run, mine.x, t),
+    },
+  };
+}
+
+function numbers(host, run) {
+  const rows = rowsOf(run), sites = distinct(rows.map((i) => T.site[i]));
+  const name = (i) => T.at[i] === null ? spaced(T.metric[i]) : `threshold at ${number(100 * T.at[i])} %`;
+  const lines = new Map();
+  for (const [site, mine] of by(rows, "site")) {
+    for (const i of mine) lines.set(name(i), { ...lines.get(name(i)), [site]: T.value[i] });
+  }
+  const cells = [...lines].map(([metric, at]) => [metric, ...sites.map((site) => at[site] ?? null)]);
+  const table = plainTable(["", ...sites.map(named)], cells, "Thresholds by correction");
+  host.replaceChildren(element("h3", {}, "Floor, thresholds, nearest neighbours"), table);
+}
+
+register({
+  id: "calibrate",
+  order: 6,
+  leads: 30,
+  name: "Thresholds",
+  title: "Similarity floor and thresholds",
+  intro:
+    "The cosine of unrelated pairs, as the vectors are and after each correction. A similarity says something above " +
+    "the threshold.",
+  wants: (found) => found.study.has("calibrate"),
+  lead(found) {
+    const run = found.pictures.calibrate[0]?.run;
+    return run !== undefined && {
+      title: () => "Cosine of unrelated pairs",
+      caption: () => "dashed: the floor, and the threshold for each rate of false positives",
+      height: 400,
+      build: (t) => histogram(run, t, ["raw", "isotropic"]),
+    };
+  },
+  draw(host, found) {
+    const runs = distinct(found.study.get("calibrate").map((i) => SUBJECTS[T.subject[i]].run));
+    const view = new View("calibrate", { run: runs[0] }, { allowed: { run: () => runs } });
+    if (runs.length > 1) select(controls(host), "Vectors", options(runs, (run) => data.runs[run].label), view, "run");
+    const chart = found.pictures.calibrate.length && new Chart(grid(host), {
+      title: () => "Cosine of unrelated pairs by correction",
+      caption: () =>
+        "dashed: the floor of the vectors as they are, and their threshold for each rate of false positives",
+      height: 420,
+      build: (t) => histogram(view.run, t),
+    });
+    const panel = element("div", { class: "panel" });
+    host.append(panel);
+    numbers(panel, view.run);
+    view.listen(() => {
+      if (chart) chart.refresh();
+      numbers(panel, view.run);
+    });
+  },
+});

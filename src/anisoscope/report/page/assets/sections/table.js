@@ -1,0 +1,150 @@
+// All measurements: filtered, sorted, paged, exported.
+import { controls } from "../core/controls.js";
+import { COUNT, data, distinct, SUBJECTS, T } from "../core/data.js";
+import { element } from "../core/dom.js";
+import { csv, download } from "../core/files.js";
+import { register } from "../core/sections.js";
+import { scrolling } from "../core/table.js";
+import { number } from "../core/text.js";
+import { View } from "../core/address.js";
+
+const HEAD = [
+  "model",
+  "run",
+  "site",
+  "positions",
+  "step",
+  "at",
+  "seed",
+  "metric",
+  "value",
+  "low",
+  "high",
+  "null",
+  "n",
+  "note",
+];
+const NUMERIC = new Set(["step", "at", "seed", "value", "low", "high", "null", "n"]);
+const FILTERS = ["model", "site", "metric", "positions"];
+const PAGE = 50;
+const READ = {
+  model: (i) => SUBJECTS[T.subject[i]].model || SUBJECTS[T.subject[i]].label,
+  run: (i) => data.runs[SUBJECTS[T.subject[i]].run].label,
+};
+const cell = (name, i) => (READ[name] ? READ[name](i) : T[name][i]);
+const capital = (text) => text.replace(/^./, (first) => first.toUpperCase());
+
+function matches(i, view, words) {
+  for (const name of FILTERS) if (view[name] && cell(name, i) !== view[name]) return false;
+  if (!words.length) return true;
+  const texts = [READ.model(i), READ.run(i), T.site[i], T.metric[i], T.note[i], T.positions[i]];
+  const text = texts.join(" ").toLowerCase();
+  return words.every((word) => text.includes(word));
+}
+
+// What is missing comes last, whichever way.
+function compare(name, sign) {
+  return (a, b) => {
+    const x = cell(name, a), y = cell(name, b);
+    if (x === null || y === null) return x === y ? a - b : x === null ? 1 : -1;
+    return (x < y ? -1 : x > y ? 1 : 0) * sign || a - b;
+  };
+}
+
+function select(view) {
+  const words = view.text.toLowerCase().split(/\s+/).filter(Boolean), found = [];
+  for (let i = 0; i < COUNT; i++) if (matches(i, view, words)) found.push(i);
+  if (view.sort) found.sort(compare(view.sort.replace("-", ""), view.sort.startsWith("-") ? -1 : 1));
+  return found;
+}
+
+function filters(bar, view) {
+  const search = element("input", {
+    type: "search",
+    placeholder: "e.g. block.3 cosine",
+    "aria-label": "Search in all columns",
+    value: view.text,
+  });
+  let waiting = null;
+  search.addEventListener("input", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => view.change({ text: search.value, page: 0 }, { replace: true }), 150);
+  });
+  bar.append(element("label", {}, "Search", search));
+  for (const name of FILTERS) {
+    const values = distinct(Array.from({ length: COUNT }, (_, i) => cell(name, i)));
+    if (values.length < 2) continue;
+    const list = ["", ...values].map((value) => element("option", { value }, value || "all"));
+    const made = element("select", { "aria-label": capital(name) }, ...list);
+    made.addEventListener("change", () => view.change({ [name]: made.value, page: 0 }));
+    view.listen(() => (made.value = view[name]));
+    made.value = view[name];
+    bar.append(element("label", {}, capital(name), made));
+  }
+  view.listen(() => document.activeElement !== search && (search.value = view.text));
+}
+
+function heading(name, view) {
+  const order = () => {
+    const down = view.sort === name || (NUMERIC.has(name) && view.sort !== `-${name}`);
+    view.change({ sort: down ? `-${name}` : name, page: 0 });
+  };
+  const made = element("th", { scope: "col", class: NUMERIC.has(name) ? "number" : null });
+  made.append(element("button", { type: "button", onclick: order }, name));
+  const mark = () => {
+    const sorted = { [name]: "ascending", [`-${name}`]: "descending" }[view.sort];
+    if (sorted) made.setAttribute("aria-sort", sorted);
+    else made.removeAttribute("aria-sort");
+  };
+  view.listen(mark);
+  mark();
+  return made;
+}
+
+function line(i, columns) {
+  const cells = columns.map((name) => {
+    const value = cell(name, i), numeric = NUMERIC.has(name);
+    return element("td", { class: numeric ? "number" : "text" }, numeric ? number(value) : value || "");
+  });
+  return element("tr", { title: T.protocol[i] }, ...cells);
+}
+
+register({
+  id: "table",
+  order: 1000,
+  name: "Table",
+  title: "All measurements",
+  intro: "Numbers keep six significant digits here; the run folders keep them all.",
+  wants: () => COUNT > 0,
+  draw(host) {
+    const view = new View("table", { text: "", model: "", site: "", metric: "", positions: "", sort: "", page: 0 });
+    const columns = HEAD.filter((name) => READ[name] || T[name].some((value) => value !== null && value !== ""));
+    const bar = controls(host), body = element("tbody"), said = element("span", { role: "status" });
+    let found = [];
+    filters(bar, view);
+    const save = () => {
+      const rows = found.map((i) => [...HEAD.map((name) => cell(name, i)), T.protocol[i]]);
+      download("measurements.csv", csv([...HEAD, "protocol"], rows), "text/csv");
+    };
+    bar.append(element("button", { type: "button", onclick: save }, "Export CSV"));
+    const heads = columns.map((name) => heading(name, view));
+    const table = element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body);
+    const turn = (by) => () => view.change({ page: view.page + by }, { replace: true });
+    const back = element("button", { type: "button", onclick: turn(-1) }, "Back");
+    const on = element("button", { type: "button", onclick: turn(1) }, "Next");
+    host.append(scrolling(table, "All measurements", "wide"), element("div", { class: "pager" }, back, on, said));
+    const draw = () => {
+      found = select(view);
+      const first = view.page * PAGE, rows = found.slice(first, first + PAGE), last = first + rows.length;
+      body.replaceChildren(...rows.map((i) => line(i, columns)));
+      const range = `${(first + 1).toLocaleString("en")}–${last.toLocaleString("en")} of ${
+        found.length.toLocaleString("en")
+      }`;
+      said.textContent = found.length ? range : "Nothing matches.";
+      back.disabled = view.page === 0;
+      on.disabled = last >= found.length;
+    };
+    view.listen(draw);
+    draw();
+  },
+});

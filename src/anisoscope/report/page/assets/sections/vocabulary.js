@@ -1,0 +1,74 @@
+// Vocabulary matrices of models or checkpoints: any metric, one bar for each matrix, raw and centred.
+import { View } from "../core/address.js";
+import { bars, heightFor, nameAxis, nullTicks } from "../core/bars.js";
+import { axis, Chart, legendAbove } from "../core/chart.js";
+import { controls, metricOptions, select } from "../core/controls.js";
+import { paletteAt } from "../core/colours.js";
+import { by, distinct, meaning, SUBJECTS, T, title } from "../core/data.js";
+import { grid } from "../core/dom.js";
+import { rowTable } from "../core/files.js";
+import { register } from "../core/sections.js";
+import { extremes, number, shown } from "../core/text.js";
+
+const PREFERRED = ["partition_both", "partition_one_sided", "mean_cosine"];
+const rowsOf = (found) => {
+  const kept = (i) => T.positions[i] === "all" && T.at[i] === null && T.metric[i] !== "cosine_share";
+  return (found.study.get("vocabulary") || []).filter(kept);
+};
+const matrix = (site) => site.replace(/^vocabulary\./, "").replace(".", ", ");
+
+function build(all, metric, t) {
+  const rows = all.filter((i) => T.metric[i] === metric), models = distinct(rows.map((i) => T.subject[i]));
+  const steps = distinct(rows.map((i) => `${T.subject[i]} ${T.step[i]}`)).length > models.length;
+  const name = (i) => shown(SUBJECTS[T.subject[i]].label + (steps ? `, step ${number(T.step[i])}` : ""));
+  const sites = [...by(rows, "site")], traces = [], label = meaning(metric).label;
+  sites.forEach(([site, mine], k) => {
+    traces.push(bars(mine, mine.map(name), { colours: paletteAt(k, t), name: shown(matrix(site)), t }));
+  });
+  const nulls = sites.length === 1 ? nullTicks(rows, rows.map(name), t) : [];
+  const places = distinct(rows.map(name)).length;
+  return {
+    data: [...traces, ...nulls],
+    height: heightFor(places, 26 + 16 * sites.length),
+    words: extremes(rows, label),
+    table: rowTable(rows),
+    layout: {
+      ...legendAbove,
+      margin: { l: 20, r: 20, t: 44, b: 46 },
+      xaxis: axis(t, label),
+      yaxis: nameAxis(t),
+      barmode: "group",
+      bargap: 0.3,
+    },
+  };
+}
+
+const first = (rows) => PREFERRED.find((name) => rows.some((i) => T.metric[i] === name)) || T.metric[rows[0]];
+
+register({
+  id: "vocabulary",
+  order: 100,
+  leads: 70,
+  name: "Vocabulary",
+  title: "Vocabulary matrices",
+  intro:
+    "The rows of the input and the output vocabulary as vectors, as they are and with their mean removed. I(W) is 1 " +
+    "for rows that favour no direction.",
+  wants: (found) => rowsOf(found).length > 0,
+  lead(found) {
+    const rows = rowsOf(found), metric = first(rows);
+    return { title: () => title(metric), caption: () => meaning(metric).meaning, build: (t) => build(rows, metric, t) };
+  },
+  draw(host, found) {
+    const rows = rowsOf(found), metrics = new Set(rows.map((i) => T.metric[i]));
+    const view = new View("vocabulary", { metric: first(rows) }, { allowed: { metric: () => [...metrics] } });
+    select(controls(host), "Metric", metricOptions(metrics), view, "metric");
+    const chart = new Chart(grid(host), {
+      title: () => title(view.metric),
+      caption: () => meaning(view.metric).meaning,
+      height: 260,
+      build: (t) => build(rows, view.metric, t),
+    });
+    view.listen(() => chart.refresh());
+  },
+});

@@ -1,0 +1,130 @@
+"""The sentence that opens the page: what a person would say who had read the runs.
+
+The most telling run speaks: a training before a single model, a model before a file of vectors, and so on in the order
+of `SPEAKERS`. The chart under the sentence is of the same kind (the scripts follow the same order).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from anisoscope.report.page.data import Subject
+from anisoscope.report.page.verdicts import verdict_of
+from anisoscope.runs.store import Run
+from anisoscope.runs.table import Row
+
+NOT_MODELS = ("vectors", "calibrate", "null", "block", "compare", "intervene", "variants", "vocabulary")
+
+
+def lead(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subject]) -> str:
+    """One or two sentences, empty where no run says anything."""
+    for speaker in SPEAKERS:
+        if said := speaker(runs, labels, subjects):
+            return said
+    return ""
+
+
+def cosines(run: Run) -> list[Row]:
+    """The average cosines of a run over all positions, by site; not those of norms with a part taken away."""
+    rows = run.rows(metric="mean_cosine", positions="all")
+    return [row for row in rows if row.value is not None and row.head is None and row.at is None]
+
+
+def brief(value: float | None) -> str:
+    """Two significant digits, as one would say it.
+
+    >>> brief(0.9791), brief(0.0635), brief(None)
+    ('0.98', '0.064', '–')
+    """
+    return "–" if value is None else f"{value:.2g}"
+
+
+def highest(rows: Sequence[Row]) -> Row:
+    return max(rows, key=lambda row: row.value or 0.0)
+
+
+def _training(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subject]) -> str:
+    for run in runs:
+        rows = [row for row in cosines(run) if row.step is not None] if run.command not in NOT_MODELS else []
+        models = {row.model for row in rows}
+        if len({row.step for row in rows}) < 2 or not any(_steps(rows, model) > 1 for model in models):
+            continue
+        model = next(model for model in dict.fromkeys(row.model for row in rows) if _steps(rows, model) > 1)
+        mine = [row for row in rows if row.model == model]
+        top, last = highest(mine), max(row.step or 0 for row in mine)
+        end = highest([row for row in mine if row.step == last])
+        name = model or labels[runs.index(run)]
+        peak = f"the average cosine of {name} reaches {brief(top.value)} ({top.site}, step {top.step:,})"
+        if top.step == last:
+            return f"Training makes {name} more anisotropic to the end: {peak}."
+        return f"During training {peak}; at step {last:,} it is {brief(end.value)} at most ({end.site})."
+    return ""
+
+
+def _steps(rows: Sequence[Row], model: str) -> int:
+    return len({row.step for row in rows if row.model == model})
+
+
+def _models(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subject]) -> str:
+    tops: list[tuple[str, Row]] = []
+    for subject in subjects:
+        run = runs[subject.run]
+        mine = [row for row in cosines(run) if row.model == subject.model] if run.command not in NOT_MODELS else []
+        if mine:
+            tops.append((subject.label, highest(mine)))
+    if not tops:
+        return ""
+    name, top = max(tops, key=lambda pair: pair[1].value or 0.0)
+    said = f"{_with_interval(top)} at {top.site}"
+    if len(tops) == 1:
+        return f"In {name} the average cosine reaches {said}; isotropic vectors would have 0."
+    least, low = min(tops, key=lambda pair: pair[1].value or 0.0)
+    return (
+        f"Of {len(tops)} models {name} is the most anisotropic: its average cosine reaches {said}. "
+        f"In {least} it stays at or below {brief(low.value)}."
+    )
+
+
+def _with_interval(row: Row) -> str:
+    if row.low is None or row.high is None:
+        return brief(row.value)
+    return f"{row.value:.3g} [{row.low:.3g}, {row.high:.3g}]"
+
+
+def _says(*commands: str) -> Callable[[Sequence[Run], Sequence[str], Sequence[Subject]], str]:
+    """The verdict of the first run of these commands."""
+
+    def verdict(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subject]) -> str:
+        said = next((verdict_of(run) for run in runs if run.command in commands and verdict_of(run)), "")
+        return said and said[0].upper() + said[1:] + ("" if said.endswith(".") else ".")
+
+    return verdict
+
+
+def _vectors(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subject]) -> str:
+    for run, label in zip(runs, labels, strict=True):
+        if run.command == "vectors" and (found := cosines(run)):
+            top = highest(found)
+            name = label if top.site == "vectors" else top.site
+            n = "" if top.n is None else f" of the {top.n:,} vectors"
+            said = f"have a cosine of {_with_interval(top)} on average; isotropic ones would have 0"
+            return f"Two{n} in {name} {said}."
+    return ""
+
+
+def _anything(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subject]) -> str:
+    return _says(*(run.command for run in runs))(runs, labels, subjects)
+
+
+SPEAKERS = (
+    _training,
+    _models,
+    _says("calibrate"),
+    _vectors,
+    _says("compare"),
+    _says("intervene"),
+    _says("variants"),
+    _says("vocabulary"),
+    _says("block"),
+    _anything,
+)

@@ -1,0 +1,83 @@
+"""What is told of attention: how many heads agree beyond chance, how sharp rows are, one line per layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from anisoscope.runs.story import Story, Table
+from anisoscope.runs.table import Row
+
+BEYOND = 1.96  # standard deviations of the null
+_COLUMNS = {
+    "mean_cosine": "cosine",
+    "query_key_cosine": "cos(Q̄, K̄)",
+    "query_drift_ratio": "Q drift",
+    "key_drift_ratio": "K drift",
+    "entropy_normalised": "entropy",
+    "sink_share": "sink",
+    "salience_share": "salience",
+}
+"""Metrics of the table: of hidden states, of heads, of rows (entropy over log n)."""
+
+
+def agreeing(rows: Iterable[Row], widths: Mapping[str, int]) -> tuple[int, int, int] | None:
+    """Heads whose cos(Q̄, K̄) is above, below ±1.96 standard deviations of its null, and all; None without heads."""
+    cosines = [
+        (row.value, BEYOND * widths[row.site.rpartition(".head.")[0]] ** -0.5)
+        for row in rows
+        if row.metric == "query_key_cosine" and row.head is not None and row.value is not None
+    ]
+    if not cosines:
+        return None
+    return sum(v > bound for v, bound in cosines), sum(v < -bound for v, bound in cosines), len(cosines)
+
+
+def attention_verdict(rows: Sequence[Row], widths: Mapping[str, int]) -> str:
+    """How many heads agree or oppose beyond chance, how sharp attention is, how much of it is salience."""
+    words = []
+    found = agreeing(rows, widths)
+    if found is not None:
+        above, below, heads = found
+        words.append(
+            f"The mean query and the mean key of {above + below} of {heads} heads agree or oppose beyond chance "
+            f"({above} common, {below} opposite; by chance about {0.05 * heads:.1f})"
+        )
+    for metric, name in (("entropy_normalised", "entropy over log n"), ("salience_share", "salience share")):
+        values = sorted(r.value for r in rows if r.metric == metric and r.head is not None and r.value is not None)
+        if values:
+            middle = (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
+            words.append(f"median {name} {middle:.3g}")
+    return "; ".join(words) + "." if words else ""
+
+
+def story(rows: Sequence[Row]) -> Story:
+    """One line per layer; of a series, at its last step, one table per seed."""
+    steps = [row.step for row in rows if row.step is not None]
+    last = [row for row in rows if not steps or row.step == max(steps)]
+    tables = []
+    for seed in dict.fromkeys(row.seed for row in last):
+        title = "" if not steps else f"step {max(steps)}" + ("" if seed is None else f", seed {seed}")
+        tables.append(_table([row for row in last if row.seed == seed], title))
+    return Story(tables)
+
+
+def _table(rows: Sequence[Row], title: str) -> Table:
+    """One line per site; the cosines of its heads as their range."""
+    value = {(row.site, row.metric): row.value for row in rows if row.head is None and row.positions == "all"}
+    heads: dict[str, list[float]] = {}
+    for row in rows:
+        if row.metric == "query_key_cosine" and row.head is not None and row.value is not None:
+            heads.setdefault(row.site.rpartition(".head.")[0], []).append(row.value)
+    shown = {metric: name for metric, name in _COLUMNS.items() if any(key[1] == metric for key in value)}
+    body = []
+    for site in dict.fromkeys(site for site, metric in value if metric in shown):
+        cells = {metric: _short(value.get((site, metric))) for metric in shown}
+        if heads.get(site):
+            cells["query_key_cosine"] = f"{min(heads[site]):+.2f}…{max(heads[site]):+.2f}"
+        body.append([site, *cells.values()])
+    return Table(("site", *shown.values()), body, title=title)
+
+
+def _short(value: float | None) -> str:
+    """Three digits after the point: the table fits into eighty columns."""
+    return "–" if value is None else f"{value:.3f}"

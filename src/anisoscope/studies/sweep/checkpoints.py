@@ -1,0 +1,206 @@
+"""The checkpoints of a series: opened one ahead, summed one after the other, then told together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anisoscope.errors import InputError, ModelError
+from anisoscope.models.checkpoints import Checkpoint, Series, Weights, describe, fingerprint, open_series, suspicious
+from anisoscope.runs.job import Job
+from anisoscope.runs.study import Findings
+from anisoscope.runs.table import Row
+from anisoscope.runs.work.collected import Collected, Part, report_of
+from anisoscope.studies.attention import attention_context, attention_sums
+from anisoscope.studies.attention.rows import attention_rows
+from anisoscope.studies.measure.hidden import hidden_sums, site_rows
+from anisoscope.studies.sweep.dynamics import series_arrays
+from anisoscope.studies.sweep.story import training_verdict
+
+if TYPE_CHECKING:
+    from anisoscope.models.open import OpenModel
+
+SAMPLE = 4096  # vectors kept at each site where the spectrum is measured
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    model: OpenModel
+    weights: Weights
+
+
+def find_series(settings: Any) -> Series:
+    """The series of the settings; `embedded` is the one inside the package."""
+    where: str | Path = settings.series
+    if where == "embedded":
+        from anisoscope.models.embedded_series import EMBEDDED as where
+    seeds = None if settings.seeds is None else tuple(settings.seeds)
+    found = open_series(where, steps=settings.steps, seeds=seeds)
+    return replace(found, name="embedded series") if settings.series == "embedded" else found
+
+
+def collect_series(job: Job) -> Collected:
+    """One pass for each checkpoint; those that cannot be opened or run are noted and passed over."""
+    series = find_series(job.settings)
+    parts: Collected = {}
+    failed: list[str] = []
+    names = {label_of(one): one for one in series.checkpoints if job.only in (None, label_of(one))}
+    for label in names:
+        kept = job.kept(label, lambda: _observers(None, job))
+        if kept is not None:
+            parts[label] = kept
+    todo = [checkpoint for label, checkpoint in names.items() if label not in parts]
+    for checkpoint, opened in _opened_ahead(todo, job):
+        label = label_of(checkpoint)
+        try:
+            parts[label] = _checkpoint(job, series, checkpoint, label, opened())
+        except (ModelError, InputError) as error:
+            failed.append(f"{describe(checkpoint)}: {str(error).splitlines()[0]}")
+    if not parts and job.only is None:
+        first = (*failed, *series.missing, "nothing was tried")[0]
+        raise ModelError("no checkpoint of the series could be measured", where=series.name, got=first)
+    job.notes += [f"missing: {what}" for what in (*series.missing, *failed)]
+    return {label: parts[label] for label in names if label in parts}
+
+
+def label_of(checkpoint: Checkpoint) -> str:
+    return f"seed-{checkpoint.seed}-step-{checkpoint.step}"
+
+
+def _observers(model: OpenModel | None, job: Job) -> dict[str, Any]:
+    """What is looked at; without a model, empty collections to read sums with."""
+    from anisoscope.runs.work.observers import HiddenSums
+
+    settings, found = job.settings, {}
+    if "hidden" in settings.sites:
+        sample = {"sample": SAMPLE if settings.spectrum else 0}
+        found["hidden"] = HiddenSums() if model is None else hidden_sums(model, settings, job.machine, **sample)
+    if "attention" in settings.sites:
+        found["attention"] = attention_sums(settings)
+    return found
+
+
+def _checkpoint(job: Job, series: Series, checkpoint: Checkpoint, label: str, loaded: _Loaded) -> Part:
+    """One pass over one checkpoint, kept on disk."""
+    model = loaded.model
+    part = job.run(label, model, lambda: _observers(model, job))
+    part.about["checkpoint"] = {**asdict(checkpoint), "series": series.name, "sha256": loaded.weights.sha256}
+    part.about["sketch"] = [float(entry) for entry in loaded.weights.sketch]
+    if "vocabulary" in job.settings.sites and job.first_share:
+        from anisoscope.studies.vocabulary.matrices import measure_vocabulary
+
+        part.about["rows"] = [row.as_dict() for row in measure_vocabulary(model)[0]]
+    return job.keep(label, part, lambda: _observers(None, job))
+
+
+def _opened_ahead(todo: Sequence[Checkpoint], job: Job) -> Iterator[tuple[Checkpoint, Callable[[], _Loaded]]]:
+    """Each checkpoint with a function that gives it opened, or raises; the next one is opened meanwhile.
+
+    The library changes torch's default precision while it opens a model in another one, for all threads: such models
+    are opened one after the other.
+    """
+    ahead = job.settings.dtype == "float32"
+    with ThreadPoolExecutor(1) as loader:
+        pending: Future[_Loaded] | None = None
+        for place, checkpoint in enumerate(todo):
+            current = pending or loader.submit(_load, checkpoint, job)
+            current.exception()  # wait: one model is opened at a time
+            more = ahead and place + 1 < len(todo)
+            pending = loader.submit(_load, todo[place + 1], job) if more else None
+            yield checkpoint, current.result
+            del current
+
+
+def _load(checkpoint: Checkpoint, job: Job) -> _Loaded:
+    head = "vocabulary" in job.settings.sites
+    label = label_of(checkpoint)
+    model = job.open_model(str(checkpoint.model), label=label, revision=checkpoint.revision, head=head)
+    return _Loaded(model, fingerprint(model.module))
+
+
+# -- told together -----------------------------------------------------------------------------------------------------
+
+
+def conclude_series(settings: Any, collected: Collected) -> Findings:
+    """The rows of all checkpoints, the planes of each seed, a verdict on the whole training."""
+    checkpoints = {label: _written(part.about["checkpoint"]) for label, part in collected.items()}
+    rows: list[Row] = []
+    notes: dict[str, list[str]] = {}
+    for label, part in collected.items():
+        found, said = checkpoint_rows(settings, label, part)
+        about = part.about["checkpoint"]
+        column = {"model": about["series"], "revision": about["revision"], "step": about["step"], "seed": about["seed"]}
+        rows += [replace(row, run="", **column) for row in found]
+        for note in (*part.about.get("notes", ()), *said):
+            notes.setdefault(note, []).append(label)
+        part.about["notes"] = []  # said once for all checkpoints, below
+    arrays: dict[str, np.ndarray] = {}
+    for seed in dict.fromkeys(checkpoint.seed for checkpoint in checkpoints.values()):
+        mine = {label: one.step for label, one in checkpoints.items() if one.seed == seed}
+        found = series_arrays(list(mine.values()), [collected[label] for label in mine])
+        arrays |= {f"seed-{seed}/{name}": array for name, array in found.items()}
+    first = next(iter(collected.values())).about
+    widths = {
+        name.split("/", 1)[1].removesuffix("/query_mean"): array.shape[-1]
+        for name, array in arrays.items()
+        if name.endswith("/query_mean")
+    }
+    shared = [
+        note if len(who) == len(collected) else f"{describe(checkpoints[who[0]])}: {note}"
+        for note, who in notes.items()
+    ]
+    return Findings(
+        rows,
+        training_verdict(rows, widths),
+        arrays=arrays,
+        notes=[*_alarms(checkpoints, collected), *shared],
+        protocol=first["protocol"],
+        data={**first["data"], **report_of(first)},
+        model={
+            "series": first["checkpoint"]["series"],
+            "modality": first["model"]["modality"],
+            "family": first["model"]["family"],
+            "checkpoints": [part.about["checkpoint"] for part in collected.values()],
+        },
+    )
+
+
+def checkpoint_rows(settings: Any, label: str, part: Part) -> tuple[list[Row], list[str]]:
+    """Hidden states, attention and vocabulary of one checkpoint, and the notes that concern them."""
+    rows: list[Row] = []
+    notes: list[str] = []
+    if "hidden" in settings.sites:
+        found = site_rows(part, label, spectrum=settings.spectrum, neighbours=False)
+        rows, notes = found.rows, found.notes
+    if "attention" in settings.sites:
+        sites = [key.removesuffix("/heads") for key in part.keys("attention") if key.endswith("/heads")]
+        like = attention_context(label, part)
+        for site in sites:
+            heads = {site: part.get("attention", f"{site}/heads")}
+            seen = f"{site}/rows" in part.keys("attention")
+            rows += attention_rows(heads, {site: part.get("attention", f"{site}/rows")} if seen else {}, like=like)
+    rows += [Row(**record) for record in part.about.get("rows", ())]
+    return rows, notes
+
+
+def _written(about: Mapping[str, Any]) -> Checkpoint:
+    return Checkpoint(**{name: value for name, value in about.items() if name not in ("series", "sha256")})
+
+
+def _alarms(checkpoints: Mapping[str, Checkpoint], collected: Collected) -> list[str]:
+    """Weights that look wrong, and checkpoints that read other tokens than most."""
+    weights = [
+        (one, Weights(collected[label].about["checkpoint"]["sha256"], np.array(collected[label].about["sketch"])))
+        for label, one in checkpoints.items()
+    ]
+    tokens = {one: report_of(collected[label].about).get("tokens") for label, one in checkpoints.items()}
+    usual = max(tokens.values(), key=list(tokens.values()).count)
+    return [
+        *(f"suspicious: {alarm}" for alarm in suspicious(weights)),
+        *(f"{describe(one)} read {n} tokens, others {usual}" for one, n in tokens.items() if n != usual),
+    ]

@@ -1,0 +1,100 @@
+"""Arrays in memory are read like files."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from anisoscope.errors import InputError, UsageError
+from anisoscope.inputs.vectors.source import open_vectors
+
+X = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
+GROUPS = [f"u{i // 5}" for i in range(50)]
+
+
+def column(x=X):
+    return pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), x.shape[1])
+
+
+KINDS = {
+    "numpy": lambda: X,
+    "fortran": lambda: np.asfortranarray(X),
+    "strided": lambda: np.repeat(X, 2, axis=0)[::2],
+    "tensor": lambda: torch.from_numpy(X).clone().requires_grad_(),
+    "transposed": lambda: torch.from_numpy(np.ascontiguousarray(X.T)).T,
+    "list": lambda: [X[:20], torch.from_numpy(X[20:])],
+    "table": lambda: pa.table({"v": column(), "word": ["a"] * 50}),
+    "column": lambda: pa.chunked_array([column(X[:30]), column(X[30:])]),
+    "array": column,
+    "batch": lambda: pa.table({"v": column()}).to_batches()[0],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_gives_its_rows_and_groups(kind):
+    source = open_vectors(KINDS[kind](), groups=GROUPS)
+    blocks = list(source.blocks(7))
+    np.testing.assert_array_equal(np.concatenate([block.x for block in blocks]), X)
+    assert [key for block in blocks for key in block.keys] == GROUPS
+    assert (source.name, source.rows, source.dim, source.dtype) == ("array in memory", 50, 4, "float32")
+    assert (source.unreadable, source.notes) == ([], [])
+    assert source.chunks == sum(1 for _ in open_vectors(KINDS[kind]()).blocks())
+
+
+def test_the_arrays_of_the_caller_are_left_alone():
+    for given in (X.copy(), torch.from_numpy(X.copy())):
+        for block in open_vectors(given).blocks(7):
+            block.x[:] = 0
+        np.testing.assert_array_equal(np.asarray(given), X)
+
+
+def test_bfloat16_tensors_are_widened_exactly():
+    half = torch.from_numpy(X).bfloat16()
+    source = open_vectors(half)
+    assert source.dtype == "bfloat16"
+    np.testing.assert_array_equal(next(source.blocks()).x, half.float().numpy())
+
+
+def test_the_fingerprint_follows_values_types_and_groups():
+    other = X.copy()
+    other[-1, -1] = np.nextafter(other[-1, -1], np.float32(9))
+    data = [X, other, X.astype(np.float64), X.reshape(100, 2)]
+    prints = [*(open_vectors(x).fingerprint() for x in data), open_vectors(X, groups=GROUPS).fingerprint()]
+    assert len(set(prints)) == len(prints)
+    assert open_vectors(torch.from_numpy(X.copy())).fingerprint() == prints[0] == open_vectors([X]).fingerprint()
+
+
+def test_a_table_has_columns_groups_and_ids(tmp_path):
+    data = pa.table({"v": column(), "w": column(2 * X), "user": GROUPS, "n": range(50)})
+    pq.write_table(data, tmp_path / "x.parquet")
+    for where in (data, tmp_path / "x.parquet"):
+        (block,) = open_vectors(where, column="w", group="user", ids="n").blocks()
+        np.testing.assert_array_equal(block.x, 2 * X)
+        assert (block.keys, block.ids) == (GROUPS, list(map(str, range(50))))
+        with pytest.raises(UsageError, match=r"got: +v, w\n"):
+            open_vectors(where)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (X[0], {}, r"shape \(4,\)"),
+        (X.astype(complex), {}, "real numbers"),
+        (X, {"groups": GROUPS[:-1]}, r"49 groups\n +expected: 50"),
+        ([X[:20], X[20:]], {"groups": [*GROUPS, "one more"]}, r"31 groups\n +expected: 30"),
+        (X, {"column": "v"}, "no columns"),
+        ([X, X[:, :3]], {}, r"array in memory 1\n +got: +3\n +expected: 4"),
+        ([X, "x.npy"], {}, "a list of ndarray, str"),
+        ([[0.1, 0.2]], {}, "a list of list"),
+        ("x.npy", {"groups": GROUPS}, "`group`"),
+    ],
+)
+def test_bad_requests(data, options, message):
+    with pytest.raises(UsageError, match=message):
+        open_vectors(data, **options)
+
+
+def test_an_empty_array_is_refused():
+    with pytest.raises(InputError, match="no vectors"):
+        open_vectors(X[:0])

@@ -1,0 +1,80 @@
+"""The first screen: one sentence, then cards in order of importance whose counts agree."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import report_runs
+from anisoscope.report.page.data import find_subjects, run_labels
+from anisoscope.report.page.lead import lead
+from anisoscope.report.page.summary import cards
+from anisoscope.report.page.write import page_html
+from anisoscope.runs.store import open_run
+
+
+def told(runs):
+    labels = run_labels(runs)
+    subjects = find_subjects(runs, labels)
+    return lead(runs, labels, subjects), cards(runs, labels, subjects)
+
+
+def test_a_card_says_verdict_kind_highest_and_lowest_site(tmp_path):
+    sentence, (beta, alpha) = told([report_runs.layers_run(tmp_path / "run", layers=6)])
+    assert (beta.title, alpha.title) == ("org/beta", "org/alpha")  # the more anisotropic first
+    assert alpha.verdict == "drifted at 4 of 8 sites"
+    assert beta.kinds == (("drifted", 6), ("weakly anisotropic", 2))
+    assert beta.verdict == "drifted at 6 of 8 sites"
+    assert [fact.where for fact in beta.facts] == ["final_norm", "embeddings"]
+    assert sentence.startswith("Of 2 models org/beta is the most anisotropic: its average cosine reaches 0.26 [0.24, ")
+
+
+def test_the_training_speaks_first_and_names_its_peak(tmp_path):
+    runs = report_runs.every_run(tmp_path)
+    sentence, found = told(runs)
+    assert sentence == "Training makes org/series more anisotropic to the end: the average cosine of org/series " + (
+        "reaches 0.45 (block.2, step 5,000)."
+    )
+    assert [card.origin.split(" · ")[0] for card in found][:3] == ["sweep", "measure", "measure"]
+    assert found[-1].title == "Isotropic reference"
+
+
+def test_a_series_is_judged_by_its_last_step(tmp_path):
+    _, (card,) = told([report_runs.series_run(tmp_path / "run", steps=(0, 700))])
+    assert card.title == "org/series, step 700"
+    assert {row.step for row in card.cosines} == {700}
+    assert [row.step for row in card.course] == [0, 700]
+
+
+@pytest.mark.parametrize(
+    "make", ["calibrate_run", "null_run", "compare_run", "block_run", "intervene_run", "variants_run"]
+)
+def test_every_study_has_a_card_with_numbers_that_says_its_name_once(tmp_path, make):
+    command = make.removesuffix("_run")
+    sentence, (card,) = told([getattr(report_runs, make)(tmp_path / command)])
+    assert sentence
+    assert card.facts
+    assert all(fact.value != "–" for fact in card.facts)
+    assert card.origin in (command, "")
+    assert card.title != command
+
+
+def test_one_cloud_is_not_said_to_lie_at_itself(tmp_path):
+    sentence, (card,) = told([report_runs.vectors_run(tmp_path / "words")])
+    assert sentence == "Two of the 4,096 vectors in words have a cosine of 0.4 [0.38, 0.42] on average; " + (
+        "isotropic ones would have 0."
+    )
+    assert card.title == "words"
+    assert [(fact.name, fact.where) for fact in card.facts] == [("average cosine", "")]
+
+
+def test_a_verdict_may_be_a_line_or_words_with_a_sentence(tmp_path):
+    run = report_runs.block_run(tmp_path / "run")
+    manifest = json.loads((run.folder / "manifest.json").read_text())
+    manifest["verdict"] = {"words": ["amplifies"], "sentence": "The block amplifies drift.", "numbers": [{"x": 1}]}
+    (run.folder / "manifest.json").write_text(json.dumps(manifest))
+    changed = open_run(run.folder)
+    sentence, (card,) = told([changed])
+    assert sentence == card.verdict == "The block amplifies drift."
+    assert "The block amplifies drift." in page_html([changed])
