@@ -41,8 +41,12 @@ def test_each_intervention_is_a_line_with_its_control(
     assert (tmp_path / "figures/interventions.png").exists()
     told = json.loads(command(*given, "--what", "mean_query", "--what", "mean_key", "--json").out)
     assert {row["site"] for row in told["measurements"]} == {
-        "untouched", "mean_query", "mean_query.control", "mean_key", "mean_key.control",
-    }  # fmt: skip
+        "untouched",
+        "mean_query",
+        "mean_query.control",
+        "mean_key",
+        "mean_key.control",
+    }
     assert "the mean key is invisible to softmax" in told["verdict"]
     shown = command("show", tmp_path)
     assert shown.out.splitlines() == ended.out.splitlines()[: len(shown.out.splitlines())]

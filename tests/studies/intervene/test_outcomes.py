@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +26,7 @@ from anisoscope.models.open import OpenModel, open_model
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.perform import perform
 from anisoscope.runs.settings import Machine
+from anisoscope.runs.store import open_run
 from anisoscope.runs.work import passes
 from anisoscope.studies.intervene import FACTORS, story
 from anisoscope.studies.intervene.edits import Intervention, Means, _shifting, applied, editing
@@ -180,9 +184,13 @@ def test_one_module_that_runs_as_several_blocks_is_edited_once_a_block(tmp_path:
     torch.manual_seed(0)
     zoo.save("bert", tmp_path)
     config = AlbertConfig(
-        vocab_size=600, embedding_size=16, hidden_size=16, num_hidden_layers=3, num_attention_heads=2,
+        vocab_size=600,
+        embedding_size=16,
+        hidden_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=2,
         intermediate_size=32,
-    )  # fmt: skip
+    )
     model = open_model(AlbertModel(config), processor=open_model(tmp_path).processor)
     for state in states(model, "mean_hidden").values():
         assert state.mean(0).abs().max() < 1e-5
@@ -353,3 +361,24 @@ def test_the_story_has_one_line_per_intervention(folder: Path) -> None:
     assert str(found.verdict).startswith(
         f"The loss of the untouched model is {value(found, 'untouched', 'loss'):.3f} nats"
     )
+
+
+def test_two_processes_find_what_one_does(folder: Path, tmp_path: Path) -> None:
+    """With one window per batch nothing depends on who runs which."""
+    settings, machine = asked(folder), Machine(batch_tokens=1)
+    words = ["intervene", settings["model"], "--data", settings["data"][0], "--documents", "lines", "--no-figures"]
+    words += ["--what", ",".join(settings["what"]), "--batch-tokens", "1", "--out", str(tmp_path / "run")]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(
+        [*launcher, "-m", "anisoscope", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    alone, shared = perform("intervene", settings, machine=machine).rows, open_run(tmp_path / "run").rows()
+    assert [(row.site, row.metric, row.n) for row in shared] == [(row.site, row.metric, row.n) for row in alone]
+    np.testing.assert_allclose([row.value for row in shared], [row.value for row in alone], atol=1e-9)

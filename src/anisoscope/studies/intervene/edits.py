@@ -134,9 +134,10 @@ class _TurningCapture(AttentionCapture):
             return mean
         if module not in self._rotations:
             raise ModelError(
-                "the rotary positions of this model cannot be followed", where=type(module).__name__,
+                "the rotary positions of this model cannot be followed",
+                where=type(module).__name__,
                 do="intervene on queries and keys after rotation (leave out --before-rotary)",
-            )  # fmt: skip
+            )
         cos, sin = self._rotations[module]
         width = cos.shape[-1]  # a part of the dimensions may not be rotated
         wide = mean.expand(len(cos), -1, cos.shape[-2], -1)  # (B, heads, T, d_head)
