@@ -18,8 +18,8 @@ from torch.utils.data import Dataset
 from transformers import BertConfig, BertForMaskedLM, ByT5Tokenizer, Trainer, TrainerCallback, TrainingArguments
 
 from anisoscope.inputs.sources import open_source
+from anisoscope.runs.perform import perform
 from anisoscope.runs.store import open_run
-from anisoscope.studies.sweep.study import SweepSettings, sweep_series
 from anisoscope.watch import monitor as module
 from anisoscope.watch.monitor import AnisotropyMonitor, Band
 from anisoscope.watch.probe import Probe
@@ -139,8 +139,8 @@ def test_the_numbers_are_those_of_a_sweep_over_the_saved_checkpoints(
     processes: str, request: pytest.FixtureRequest
 ) -> None:
     folder, _ = request.getfixturevalue(processes)
-    settings = SweepSettings(series=str(folder / "series"), data=[str(folder / "lines.txt")], documents="lines")
-    swept = sweep_series(settings, out=folder / "swept")
+    settings = {"series": str(folder / "series"), "data": [str(folder / "lines.txt")], "documents": "lines"}
+    swept = perform("sweep", settings, out=folder / "swept")
     found, expected = (
         {
             (row.step, row.site, row.metric, row.at): (row.value, row.low, row.high, row.null, row.n)
