@@ -45,7 +45,8 @@ def story(rows: Sequence[Row]) -> Story:
     first = [[arm, *(_change(line, metric) for _, metric, _ in COLUMNS[:4])] for arm, line in changed]
     rest = [[arm, *(_change(line, metric) for _, metric, _ in COLUMNS[4:])] for arm, line in changed]
     control = next(iter(lines))
-    title, caption = f"minus {control}", "95 % interval over seeds, paired"
+    known = any(row.high is not None for _, line in changed for row in line.values())
+    title, caption = f"minus {control}", "95 % interval over seeds, paired" if known else "one seed: no intervals"
     tables = [Table(("arm", *(h for *_, h in COLUMNS[:4])), first, title=title, caption=caption)] if changed else []
     more = [Table(("arm", *(h for *_, h in COLUMNS[4:])), rest, title=title, caption=caption)] if changed else []
     return Story([means, *tables], more=more)
