@@ -79,9 +79,17 @@ def train(
     **options: Any,
 ) -> Seen:
     arguments = TrainingArguments(
-        output_dir=str(folder), max_steps=steps, per_device_train_batch_size=4, learning_rate=1e-3, report_to=[],
-        disable_tqdm=True, use_cpu=True, logging_steps=100, seed=0, **{"save_strategy": "no", **options},
-    )  # fmt: skip
+        output_dir=str(folder),
+        max_steps=steps,
+        per_device_train_batch_size=4,
+        learning_rate=1e-3,
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+        logging_steps=100,
+        seed=0,
+        **{"save_strategy": "no", **options},
+    )
     seen = Seen()
     trainer = Trainer(network, arguments, train_dataset=Sentences(), callbacks=[seen, *callbacks])
     if monitor is not None:
@@ -121,9 +129,7 @@ def test_the_cosine_is_that_of_all_pairs_of_real_positions() -> None:
 
 def test_the_default_cadence_doubles_and_then_is_even() -> None:
     monitor = AnisotropyMonitor(probe())
-    assert [step for step in range(5000) if monitor.due(step)] == [
-        0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 3072, 4096,
-    ]  # fmt: skip
+    assert [step for step in range(5000) if monitor.due(step)] == [0, *(2**k for k in range(11)), 2048, 3072, 4096]
     assert [step for step in range(9) if AnisotropyMonitor(probe(), every=3).due(step)] == [0, 3, 6]
     assert [step for step in range(9) if AnisotropyMonitor(probe(), steps=[5, 2]).due(step)] == [2, 5]
 
