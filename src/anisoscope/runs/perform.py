@@ -127,7 +127,7 @@ def assemble(
     several = len(collected) > 1
     said = [
         f"{label}: {note}" if several else note
-        for label, part in collected.items()
+        for label, part in ({} if findings.gathered else collected).items()
         for note in (*part.about.get("notes", ()), *lost(report_of(part.about)))
     ]
     notes = [*said, *(job.notes if job else ()), *(job.source_notes() if job else ()), *findings.notes]
