@@ -86,6 +86,18 @@ class Run:
             return load_file(path) if path.exists() else {}
 
     @contextmanager
+    def sums_file(self) -> Iterator[Any]:
+        """The verified file of the sums, open to read single tensors as numpy arrays; None where there is none."""
+        from safetensors import safe_open
+
+        with self._reading(SUMS) as path:
+            if path.exists():
+                with safe_open(path, "numpy") as file:
+                    yield file
+            else:
+                yield None
+
+    @contextmanager
     def _reading(self, name: str) -> Iterator[Path]:
         """Read a file of the run; a damaged, missing or foreign one becomes an error that names it."""
         from pyarrow import ArrowException
