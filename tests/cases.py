@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import zoo
 
 SOURCE = Path(__file__).parent.parent / "src"
-SMALL = ("--no-figures", "--batch-tokens", "40")
+SMALL = ("--no-figures", "--batch-tokens", "40", "--dtype", "float64")
 COMMANDS = ("vectors", "calibrate", "measure", "attention", "sweep", "final-norm")
 
 

@@ -84,8 +84,18 @@ class Job:
         if chosen and len(chosen) != len(names):
             raise UsageError("one name per model", got=f"{len(chosen)} names", expected=f"{len(names)} models")
         objects = self.given.get("models") or [None] * len(names)
+        self._find([name for name, module in zip(names, objects, strict=True) if module is None])
         for name, label, module in zip(names, chosen or labels(names), objects, strict=True):
             yield label, self.open_model(name, label=label, module=module, **options)
+
+    def _find(self, names: Sequence[str]) -> None:
+        """Refuse a model that is not there before another one has run for hours."""
+        from anisoscope.models.checkpoints import split_revision
+        from anisoscope.models.locate import locate
+
+        for name, revision in map(split_revision, names):
+            asked = revision or getattr(self.settings, "revision", None)
+            locate(name, revision=asked, models_dir=self.machine.models_dir)
 
     def open_model(self, name: str, *, label: str | None = None, module: Any = None, **options: Any) -> OpenModel:
         """Open a model (`name@revision` is one of its revisions) as settings and machine say, and remember it."""

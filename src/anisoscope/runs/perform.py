@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from anisoscope.errors import StoreError, UsageError
+from anisoscope.errors import InputError, ModelError, StoreError, UsageError
 from anisoscope.runs.changes import changed_inputs
 from anisoscope.runs.job import Job
 from anisoscope.runs.locking import locked
@@ -124,8 +124,18 @@ def _found(job: Job) -> tuple[Collected, Findings | None]:
         collected = collect_on_ray(job)
     else:
         collected = study.collect(job)
-    assert study.conclude is not None
-    return collected, study.conclude(job.settings, collected) if job.engine.chief else None
+    return collected, _concluded(job, collected) if job.engine.chief else None
+
+
+def _concluded(job: Job, collected: Collected) -> Findings:
+    """What the sums say. Those of a shard count in `merge`, even where alone they are too few to say anything."""
+    assert job.study.conclude is not None
+    try:
+        return job.study.conclude(job.settings, collected)
+    except (InputError, ModelError) as error:
+        if job.machine.shard is None:
+            raise
+        return Findings((), "", notes=[f"this shard alone says nothing ({error.what}); its sums count in `merge`"])
 
 
 def assemble(
