@@ -29,7 +29,7 @@ def _declared(parameter: inspect.Parameter) -> Any:
 
 
 def _parameter(name: str, field: Any) -> inspect.Parameter:
-    extra = dict(field.json_schema_extra or {})
+    extra = _extra(field)
     kind, several = _type(field.annotation)
     required = field.is_required()
     default = None if required or several else field.get_default(call_default_factory=True)
@@ -57,6 +57,11 @@ def _parameter(name: str, field: Any) -> inspect.Parameter:
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, declared]
     )
+
+
+def _extra(field: Any) -> dict[str, Any]:
+    """What `option` said about a field for the command line."""
+    return dict(field.json_schema_extra or {})
 
 
 def _help(field: Any, several: bool, default: Any) -> str:
@@ -98,7 +103,7 @@ def values_of(settings: type[Settings], given: Mapping[str, Any]) -> dict[str, A
         value = given.get(name)
         if value is None or value == []:
             continue
-        extra = dict(field.json_schema_extra or {})
+        extra = _extra(field)
         if isinstance(value, list) and (
             extra.get("commas") or _numbers(field.annotation) or choices_of(field.annotation)
         ):
@@ -134,16 +139,23 @@ def command(
     name: str, summary: str, help: str, parameters: list[inspect.Parameter], run: Callable[[dict[str, Any]], None]
 ) -> Any:
     """A command of typer with these parameters; `run` receives what was given."""
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(name, short_help=summary)(asking(parameters, help or summary, run))
+    return typer.main.get_command(single)
+
+
+def asking(
+    parameters: list[inspect.Parameter], help: str, run: Callable[[dict[str, Any]], None]
+) -> Callable[..., None]:
+    """A function as typer takes it, with these parameters and this help."""
 
     def function(**given: Any) -> None:
         run(given)
 
     function.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
     function.__annotations__ = {one.name: one.annotation for one in parameters}
-    function.__doc__ = _kept_lines(help or summary)
-    single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command(name, short_help=summary)(function)
-    return typer.main.get_command(single)
+    function.__doc__ = _kept_lines(help)
+    return function
 
 
 def _kept_lines(text: str) -> str:

@@ -28,7 +28,7 @@ def checked_existing(value: str) -> Any:
 
 
 def finish(
-    study: Study, measurement: Measurement, given: Mapping[str, Any], *, inputs: Iterable[str | Path] = ()
+    study: Study | None, measurement: Measurement, given: Mapping[str, Any], *, inputs: Iterable[str | Path] = ()
 ) -> None:
     """End a command that made or opened a run."""
     if given.get("csv") is not None:

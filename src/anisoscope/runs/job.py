@@ -61,7 +61,7 @@ class Job:
     opened: dict[Any, OpenModel] | None = None
     inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    _sources: dict[str, Any] = field(default_factory=dict)
+    _sources: dict[tuple[str, str], Any] = field(default_factory=dict)
 
     @property
     def first_share(self) -> bool:

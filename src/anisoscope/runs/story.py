@@ -53,8 +53,9 @@ def number(value: float | None) -> str:
 
 def interval(row: Row | None) -> str:
     """`0.1 … 0.2`, or nothing."""
-    missing = row is None or row.low is None or row.high is None
-    return "" if missing else f"{number(row.low)} … {number(row.high)}"
+    if row is None or row.low is None or row.high is None:
+        return ""
+    return f"{number(row.low)} … {number(row.high)}"
 
 
 def sparkline(values: Sequence[float | None], *, low: float | None = None, high: float | None = None) -> str:

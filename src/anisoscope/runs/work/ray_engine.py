@@ -34,6 +34,7 @@ def collect_on_ray(job: Job) -> Collected:
         workers = job.machine.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         root = Unit() if job.machine.shard is None else parse_shard(job.machine.shard)
         count = workers * UNITS_PER_WORKER
+        todo: list[Task]
         if job.study.labels is not None:
             todo = [(root, label) for label in job.study.labels(job.settings)]
         else:

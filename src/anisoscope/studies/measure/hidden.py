@@ -37,7 +37,7 @@ class SiteRows:
 
 def hidden_sums(model: OpenModel, settings: Any, machine: Machine, **changes: Any) -> HiddenSums:
     """The observer of a model's hidden states, as the settings say."""
-    names = list(Hidden.model_fields) if isinstance(settings, Hidden) else ["specials"]
+    names = [*Hidden.model_fields] if "maps" in type(settings).model_fields else ["specials"]
     asked = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
     options = {"spectrum": settings.spectrum and asked.get("maps") != "flatten", "seed": settings.seed}
     options |= {"sample": settings.sample, "device": sums_device(machine.device), **changes}

@@ -92,9 +92,9 @@ def _checkpoint(job: Job, series: Series, checkpoint: Checkpoint, label: str, lo
     part.about["checkpoint"] = {**asdict(checkpoint), "series": series.name, "sha256": loaded.weights.sha256}
     part.about["sketch"] = [float(entry) for entry in loaded.weights.sketch]
     if "vocabulary" in job.settings.sites and job.first_share:
-        from anisoscope.studies.vocabulary import vocabulary_rows
+        from anisoscope.studies.vocabulary.matrices import measure_vocabulary
 
-        part.about["rows"] = [row.as_dict() for row in vocabulary_rows(model)]
+        part.about["rows"] = [row.as_dict() for row in measure_vocabulary(model)[0]]
     return job.keep(label, part, lambda: _observers(None, job))
 
 
