@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import typer
+import yaml
 
 from anisoscope.cli.main import app, main
 
@@ -68,15 +69,17 @@ def test_every_block_of_a_page_runs(
 
 def run_shell(text: str) -> None:
     """Run the lines of a block: plain calls of the command line in this process, anything else in a shell."""
-    if all(re.fullmatch(r"anisoscope [^|&;$<>*()`]*", line) for line in text.replace("\\\n", " ").splitlines()):
-        for line in text.replace("\\\n", " ").splitlines():
+    lines = text.replace("\\\n", " ").splitlines()
+    plain = all(re.fullmatch(r"(anisoscope|cat) [^|&;$<>*()`]*", line) for line in lines)
+    for line in lines if plain else [text]:
+        if plain and line.startswith("anisoscope "):
             with pytest.raises(SystemExit) as ended:
                 main(shlex.split(line, comments=True)[1:])
             assert ended.value.code in (None, 0), line
-        return
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    print(done.stdout)
+        else:
+            done = subprocess.run(["bash", "-euo", "pipefail", "-c", line], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            print(done.stdout)
 
 
 def agree(shown: list[str], printed: list[str]) -> bool:
@@ -93,8 +96,6 @@ def same(shown: str, printed: str) -> bool:
 
 def test_every_command_that_is_not_run_is_understood() -> None:
     """Commands that name models and data of the reader are parsed, with their options."""
-    group = typer.main.get_command(app)
-    context = group.context_class(group, info_name="anisoscope")  # pyright: ignore[reportAttributeAccessIssue]
     kinds = {page: ("console", "sh") if needs_weights(page) else ("console",) for page in TEXTS}
     texts = [text.replace("\\\n", " ") for page in TEXTS for _, text in blocks(page, *kinds[page])]
     lines = [line for text in texts for line in text.splitlines()]
@@ -102,10 +103,62 @@ def test_every_command_that_is_not_run_is_understood() -> None:
     assert len(commands) > 50
     for line in commands:
         if "--help" not in line:
-            words = shlex.split(line, comments=True)
-            ends = [place for place, word in enumerate(words) if word in ("&", "|", ";", "done", "&&")]
-            name, command, rest = group.resolve_command(context, words[: ends[0]] if ends else words)
-            command.make_context(name, list(rest), parent=context)  # an error names the option
+            parse(line)
+
+
+def parse(line: str) -> None:
+    """Let the command line read what comes after `anisoscope`, and no more; an error names the option."""
+    words = shlex.split(line, comments=True)
+    ends = [place for place, word in enumerate(words) if word in ("&", "|", ";", "done", "&&")]
+    group = typer.main.get_command(app)
+    context = group.context_class(group, info_name="anisoscope")  # pyright: ignore[reportAttributeAccessIssue]
+    name, command, rest = group.resolve_command(context, words[: ends[0]] if ends else words)
+    command.make_context(name, list(rest), parent=context)
+
+
+SUBMITIT = """
+class AutoExecutor:
+    def __init__(self, folder): pass
+    def update_parameters(self, **options): pass
+    def map_array(self, function, *lists):
+        return [Job(function(*one)) for one in zip(*lists, strict=True)]
+class Job:
+    def __init__(self, value): self.value = value
+    def result(self): return self.value
+"""
+
+
+@pytest.mark.parametrize("scheduler", ["Slurm", "Kubernetes", "submitit"])
+def test_a_scheduler_is_asked_for_every_shard_once(scheduler: str, tmp_path: Path) -> None:
+    """The scripts of docs/scale.md, as they are, with a command in place of ours that writes down what it was given."""
+    section = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8").split(f"## {scheduler}\n")[1].split("\n## ")[0]
+    [script] = re.findall(r"^```(?:bash|yaml|py)\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    command = tmp_path / "anisoscope"
+    command.write_text(f'#!/bin/bash\necho "$@" >> {tmp_path}/asked\n', encoding="utf-8")
+    command.chmod(0o755)
+    (tmp_path / "submitit.py").write_text(SUBMITIT, encoding="utf-8")
+    path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(tmp_path)}
+    if scheduler == "Kubernetes":
+        job = yaml.safe_load(script)["spec"]
+        [container] = job["template"]["spec"]["containers"]
+        words, count, number = [*container["command"], *container["args"]], job["completions"], "JOB_COMPLETION_INDEX"
+    elif scheduler == "Slurm":
+        words, count, number = (
+            ["bash", "-c", script],
+            int(re.findall(r"--array=0-(\d+)", script)[0]) + 1,
+            "SLURM_ARRAY_TASK_ID",
+        )
+    else:
+        words, count, number = [sys.executable, "-c", script], 1, "-"
+    for index in range(count):
+        subprocess.run(words, env=os.environ | path | {number: str(index)}, cwd=tmp_path, check=True)
+    asked = [
+        line for line in (tmp_path / "asked").read_text(encoding="utf-8").splitlines() if line.startswith("measure ")
+    ]
+    assert [re.search(r"--shard (\S+)", line)[1] for line in asked] == [f"{index}/8" for index in range(8)]  # pyright: ignore
+    assert len({re.search(r"--out (\S+)", line)[1] for line in asked}) == 8  # pyright: ignore[reportOptionalSubscript]
+    for line in asked:
+        parse(line)
 
 
 def test_the_reference_is_what_the_code_says() -> None:
