@@ -41,7 +41,7 @@ Existing = Literal["resume", "reuse", "replace", "refuse"]
 EXISTING: tuple[Existing, ...] = get_args(Existing)
 TABLE, ARRAYS, SUMS, MANIFEST, PLAN = RUN_FILES
 _LIBRARIES = ("anisoscope", "numpy", "scipy", "torch", "transformers")
-_FOLDERS = ("partial", "figures", "training", "measured")  # what a run may hold besides its files
+_FOLDERS = ("partial", "figures", "training", "measured", "sums")  # what a run may hold besides its files
 _ANEW = "make the run anew"
 _BLANK = "0" * 64
 

@@ -28,7 +28,7 @@ def training_verdict(rows: Sequence[Row], widths: Mapping[str, int]) -> str:
         )
     entropy = along(told, "entropy_normalised")
     if entropy:
-        words.append(f"entropy over log n {entropy[steps[0]]:.3g} → {entropy[steps[-1]]:.3g}")
+        words.append(f"entropy over log n {entropy[min(entropy)]:.3g} → {entropy[max(entropy)]:.3g}")
     return "; ".join(filter(None, words)) + "."
 
 
@@ -37,7 +37,7 @@ def _path(rows: Sequence[Row], steps: Sequence[int]) -> str:
     curve = along(rows, "mean_cosine")
     if not curve:
         return f"steps {steps[0]:,} to {steps[-1]:,}"
-    first, last = steps[0], steps[-1]
+    first, last = min(curve), max(curve)  # steps whose states are not finite have no cosine
     if first == last:
         return f"Average cosine of blocks {curve[first]:.3g} at step {first:,}"
     top, bottom = max(curve, key=lambda s: curve[s]), min(curve, key=lambda s: curve[s])
