@@ -14,7 +14,7 @@ import ast
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import reference_words as words
@@ -25,28 +25,53 @@ GENERATED = "<!-- Written by scripts/make_reference.py from the code: change the
 
 
 def commands_page() -> str:
-    """Every command, from what the parser was told."""
+    """Every command, from what the parser was told; what studies share comes once."""
     from anisoscope.cli.main import commands
+    from anisoscope.cli.study import shared_parameters
+    from anisoscope.runs.settings import Machine
 
+    shared = {**dict.fromkeys(Machine.model_fields), **dict.fromkeys(one.name for one in shared_parameters())}
     listed = [(f"[`{name}`](#anisoscope-{name})", summary) for name, (_, summary) in commands().items()]
-    parts = ["# Command line", words.COMMANDS, table(("command", "does"), listed)]
-    return "\n\n".join([*parts, *map(_command, commands())])
+    every = _options("measure")
+    once = table(("option", "meaning"), [every[name] for name in shared])
+    parts = ["# Command line", words.COMMANDS, table(("command", "does"), listed), "## Shared options", once]
+    return "\n\n".join([*parts, *(_command(name, shared) for name in commands())])
 
 
-def _command(name: str) -> str:
+def _command(name: str, shared: Collection[str]) -> str:
+    """Help, examples and options of one command; of a study, those that others share by name only."""
+    from anisoscope.runs.study import entries
+
+    text, _, examples = (_loaded(name).help or "").partition("\b\nExamples:\n")
+    shown = "\n".join(line.strip() for line in examples.splitlines())
+    options = _options(name)
+    also = [options.pop(key)[0] for key in shared if key in options] if name in entries() else []
+    parts = [f"## `anisoscope {name}`", text.strip(), f"```console\n{shown}\n```" if shown else ""]
+    parts += [table(("option", "meaning"), list(options.values()))] if options else []
+    parts += [f"[Shared options](#shared-options): {', '.join(_short(one) for one in also)}."] if also else []
+    return "\n\n".join(filter(None, parts))
+
+
+def _loaded(name: str) -> Any:
     import typer
 
     from anisoscope.cli.main import app
 
     group: Any = typer.main.get_command(app)
-    _, command, _ = group.resolve_command(group.context_class(group, info_name="anisoscope"), [name])
+    return group.resolve_command(group.context_class(group, info_name="anisoscope"), [name])[1]
+
+
+def _options(name: str) -> dict[str, tuple[str, str]]:
+    """How the options of a command are written and what they mean, by name."""
+    command = _loaded(name)
     context = command.context_class(command, info_name=name)
-    text, _, examples = (command.help or "").partition("\b\nExamples:\n")
-    shown = "\n".join(line.strip() for line in examples.splitlines())
-    records = [one.get_help_record(context) for one in command.params]
-    rows = [(f"`{_typed(spelling)}`", help) for spelling, help in records]
-    parts = [f"## `anisoscope {name}`", text.strip(), f"```console\n{shown}\n```" if shown else ""]
-    return "\n\n".join([*filter(None, parts), table(("option", "meaning"), rows)])
+    found = {one.name: one.get_help_record(context) for one in command.params}
+    return {key: (f"`{_typed(spelling)}`", help) for key, (spelling, help) in found.items()}
+
+
+def _short(option: str) -> str:
+    """`-o, --out PATH` as `--out`."""
+    return f"`--{option.partition('--')[2].split()[0].strip('`')}`"
 
 
 def _typed(spelling: str) -> str:
@@ -72,9 +97,8 @@ def settings_page() -> str:
 
 
 def _settings(fields: Mapping[str, Any]) -> str:
-    rows = [
-        (f"`{name}`", f"`{kind_of(field)}`", _default(field), field.description or "") for name, field in fields.items()
-    ]
+    ordered = sorted(fields.items(), key=lambda item: not item[1].is_required())
+    rows = [(f"`{name}`", f"`{kind_of(field)}`", _default(field), field.description or "") for name, field in ordered]
     return table(("setting", "type", "default", "meaning"), rows)
 
 
@@ -240,10 +264,9 @@ WRITERS: dict[str, Callable[[], str]] = {
 }
 
 
-def pages(names: Sequence[str] = ()) -> dict[str, str]:
+def pages() -> dict[str, str]:
     """The text of every file of the reference."""
-    wanted = {name: write for name, write in WRITERS.items() if not names or name in names}
-    return {name: f"{GENERATED}\n\n{write()}\n" for name, write in wanted.items()} | {"schema.json": json_schema()}
+    return {name: f"{GENERATED}\n\n{write()}\n" for name, write in WRITERS.items()} | {"schema.json": json_schema()}
 
 
 def main() -> None:

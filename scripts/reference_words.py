@@ -108,10 +108,9 @@ FILES = {
 }
 
 COMMANDS = """\
-`anisoscope COMMAND --help` prints what is listed here. Every study takes `--out`, `--existing`, `--csv`, `--json`,
-`--all` and `--figures`. With `--json`, standard output holds exactly one object ([schema](schema.json)); progress goes
-to standard error. A list is written with commas or by repeating the option. Exit codes are under
-[Errors](errors.md)."""
+`anisoscope COMMAND --help` prints what is listed here. With `--json`, standard output holds exactly one object
+([schema](schema.json)); progress goes to standard error. A list is written with commas or by repeating the option. Exit
+codes are under [Errors](errors.md)."""
 
 TABLE = """\
 One row is one measurement: a metric at a site, with its interval, its isotropic null, its n and its protocol. A missing

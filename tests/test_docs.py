@@ -186,6 +186,16 @@ def test_what_is_printed_as_json_and_kept_as_a_table_follow_the_schema(
         assert not jsonschema.Draft202012Validator(schema).is_valid(wrong)
 
 
+def test_the_trainer_logs_the_names_that_the_how_to_gives() -> None:
+    from transformers.integrations.integration_utils import rewrite_logs
+
+    from anisoscope.watch.monitor import LOGGED
+
+    text = (ROOT / "docs" / "howto.md").read_text(encoding="utf-8")
+    assert all(f"`{metric}`" in text for metric in LOGGED)
+    assert all(f"`{name}`" in text for name in rewrite_logs({"anisotropy/block.1/mean_cosine": 0.5}))
+
+
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as the site makes them."""
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
