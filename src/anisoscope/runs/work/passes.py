@@ -136,7 +136,7 @@ def follow(
     """Do every piece of work, (the place in the plan after it, the piece), and save the sums now and then."""
     last, cost = time.monotonic(), 0.0
     with track(what, total=total, unit=unit) as bar, nullcontext() if saved is None else patiently():
-        bar.advance(start)
+        bar.skip(start)
         place = start
         for following, piece in work:
             do(piece)
