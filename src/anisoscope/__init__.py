@@ -10,6 +10,9 @@ use: importing this package imports nothing heavy.
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -60,8 +63,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
     if name == "AnisotropyMonitor":
         return import_module("anisoscope.watch.monitor").AnisotropyMonitor
     if name in __all__:
@@ -76,3 +77,22 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
+
+
+class _Part(ModuleType):
+    """A subpackage that shares its name with a public function (`report`): calling it calls the function."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return getattr(import_module("anisoscope.api"), self.__name__.rpartition(".")[2])(*arguments, **options)
+
+
+class _Package(ModuleType):
+    """This package: the import system puts subpackages into it, and must not take a function away."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, ModuleType) and name in __all__:
+            value.__class__ = _Part
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -22,12 +22,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from anisoscope.errors import UsageError
 from anisoscope.results import Result
 from anisoscope.runs import store
 from anisoscope.runs.job import IN_MEMORY
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.perform import perform
-from anisoscope.runs.settings import Machine
+from anisoscope.runs.settings import Machine, nearest
 from anisoscope.runs.store import Existing, Run
 from anisoscope.runs.study import entries, find_study
 
@@ -116,10 +117,15 @@ def merge(runs: Sequence[str | Path | Run], out: str | Path, *, existing: Existi
     return _result(merge_runs(runs, out, existing=existing))
 
 
-def report(runs: Any, path: str | Path = "report.html", *, title: str | None = None) -> Path:
-    """One HTML page of runs (folders, opened runs, measurements) that opens offline."""
-    from anisoscope.report.page.write import write_page
+def report(runs: Any, path: str | Path = "report.html", *, title: str | None = None, force: bool = False) -> Path:
+    """One HTML page of runs (folders, opened runs, measurements) that opens offline.
 
+    A page that is there is written again; a file of another kind only with `force`.
+    """
+    from anisoscope.report.page.write import write_page
+    from anisoscope.runs.writing import check_target
+
+    check_target(Path(path), kind="page", force=force)
     several = list(runs) if isinstance(runs, list | tuple) else [runs]
     with ExitStack() as stack:
         opened = [store.open_run(stack.enter_context(_folder(what))) for what in several]
@@ -140,6 +146,11 @@ def _perform(name: str, settings: dict[str, Any], given: dict[str, Any]) -> Resu
     machine = {key: settings.pop(key) for key in list(settings) if key in study.machine}
     out, existing = settings.pop("out", None), settings.pop("existing", "resume")
     figures = settings.pop("figures", False)
+    known = (*study.settings.model_fields, *study.machine, "out", "existing", "figures")
+    for key in settings:
+        if key not in known:
+            do = f"there is no such setting{nearest(key, known)}"
+            raise UsageError(f"{name}: the setting {key!r} is wrong", got=settings[key], do=do)
     checked = study.settings.check(settings, command=name)
     found = _result(
         perform(study, checked, machine=Machine.check(machine, command=name), out=out, existing=existing, given=given)

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import torch
+from anisoscope.studies.measure.study import Machine, MeasureSettings, measure_models
 from safetensors.torch import load_file, save_file
 
 import zoo
@@ -26,7 +27,6 @@ from anisoscope.errors import AnisoscopeError, InputError, ModelError, StoreErro
 from anisoscope.runs import engine
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.store import open_run
-from anisoscope.studies.measure.study import Machine, MeasureSettings, measure_models
 
 torch.set_num_threads(1)
 

@@ -52,6 +52,12 @@ class LazyCommands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that was asked for: now its module is imported."""
+        if args and not args[0].startswith("-") and args[0] not in commands():
+            from anisoscope.errors import UsageError
+            from anisoscope.runs.settings import nearest
+
+            do = nearest(args[0], commands())[2:] or "anisoscope --help lists them"
+            raise UsageError("there is no such command", got=args[0], do=do)
         name, command, rest = super().resolve_command(ctx, args)
         return name, _load(name) if name in commands() else command, rest
 

@@ -64,9 +64,9 @@ def carry_out(study: Study, settings: Any, machine: Machine, given: dict[str, An
 
     existing = checked_existing(given["existing"])
     inputs = input_paths(settings)
-    if given["csv"] is not None:
-        check_target(given["csv"], inputs=inputs, force=given["force"])
     out = given["out"] or default_folder(study, settings, machine)
+    if given["csv"] is not None:
+        check_target(given["csv"], kind="csv", inputs=inputs, out=out, force=given["force"])
     measurement = perform(study, settings, machine=machine, out=out, existing=existing)
     if study.collect is None or engine().chief:
         finish(study, measurement, given, inputs=inputs)

@@ -26,7 +26,10 @@ _START_ANEW = "--existing replace starts anew"
 
 @dataclass
 class Saved:
-    """Where a unit stands: `done` places of its plan, in batches of `batch_tokens`; `about` once it is finished."""
+    """Where a unit stands: `done` places of its plan, in batches of `batch_tokens`; `about` once it is finished.
+
+    `notes` are what happened on the way.
+    """
 
     folder: Path
     unit: Unit
@@ -35,6 +38,7 @@ class Saved:
     batch_tokens: int | None = None
     finished: bool = False
     about: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     state: str = ""
     sha256: str = ""
 
@@ -81,8 +85,14 @@ class Saved:
             ) from error
 
     def _written(self) -> dict[str, Any]:
-        plain = {name: getattr(self, name) for name in ("done", "batch_tokens", "finished", "about", "state", "sha256")}
+        names = ("done", "batch_tokens", "finished", "about", "notes", "state", "sha256")
+        plain = {name: getattr(self, name) for name in names}
         return {"unit": self.unit.as_list(), "identity": dict(self.identity), **plain}
+
+    def as_on_disk(self) -> Saved:
+        """The state that was saved last, or an empty one."""
+        begun = {saved.unit: saved for saved in find_saved(self.folder, self.identity)}
+        return begun.get(self.unit) or Saved(self.folder, self.unit, self.identity)
 
 
 def find_saved(folder: Path, identity: Mapping[str, Any]) -> list[Saved]:
