@@ -186,6 +186,15 @@ def test_what_is_printed_as_json_and_kept_as_a_table_follow_the_schema(
         assert not jsonschema.Draft202012Validator(schema).is_valid(wrong)
 
 
+def test_the_rules_of_a_verdict_are_those_of_the_code() -> None:
+    import anisoscope.inference.verdict as verdict
+
+    rules = [line for line in (verdict.__doc__ or "").splitlines() if line.startswith("| ")]
+    shown = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8").splitlines()
+    assert len(rules) > 5
+    assert [line for line in rules if line not in shown] == []
+
+
 def test_the_trainer_logs_the_names_that_the_how_to_gives() -> None:
     from transformers.integrations.integration_utils import rewrite_logs
 
