@@ -61,6 +61,7 @@ def perform(
                 f"`{study.name}` does not read data in passes, so it has no shards", do="leave out --shard"
             )
     here = engine() if study.collect is not None else Local()
+    machine = machine.model_copy(update={"device": here.device(machine.device)})
     with stoppable(), _threads(machine):
         job, finished = Job(study, settings, machine, folder, given or {}, here), None
         if folder is not None:
