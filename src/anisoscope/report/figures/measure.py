@@ -114,9 +114,16 @@ def _draw_null_by_site(axes: Axes, widths: Sequence[Sequence[int]]) -> None:
     axes.plot(np.arange(len(null)), null, color=NULL, linestyle=":", linewidth=1, drawstyle="steps-mid")
     axes.set_ylim(top=min(1.02, max(axes.get_ylim()[1], max(null) + 0.05)))
     axes.annotate(
-        f"dotted: 95 % of isotropic pairs, d = {min(narrowest)} … {max(narrowest)}", (1, 1), fontsize=6, color=NULL,
-        xycoords="axes fraction", xytext=(0, 2), textcoords="offset points", ha="right", va="bottom",
-    )  # fmt: skip
+        f"dotted: 95 % of isotropic pairs, d = {min(narrowest)} … {max(narrowest)}",
+        (1, 1),
+        fontsize=6,
+        color=NULL,
+        xycoords="axes fraction",
+        xytext=(0, 2),
+        textcoords="offset points",
+        ha="right",
+        va="bottom",
+    )
 
 
 def _draw_null(axes: Axes, value: float, text: str, lines: Sequence[tuple[Array, Array]]) -> None:
@@ -139,10 +146,17 @@ def _draw_null(axes: Axes, value: float, text: str, lines: Sequence[tuple[Array,
     at = {"right": 1.0, "left": 0.0, "center": 0.5}[side]
     shift = {"right": -2, "left": 2, "center": 0}[side]
     axes.annotate(
-        text, (at, value), xycoords=("axes fraction", "data"), fontsize=6, color=NULL, ha=side,
-        xytext=(shift, 2 if above else -2), textcoords="offset points", va="bottom" if above else "top",
+        text,
+        (at, value),
+        xycoords=("axes fraction", "data"),
+        fontsize=6,
+        color=NULL,
+        ha=side,
+        xytext=(shift, 2 if above else -2),
+        textcoords="offset points",
+        va="bottom" if above else "top",
         bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.4},
-    )  # fmt: skip
+    )
 
 
 def figure_drift_tests(runs: Run | Sequence[Run], *, method: str = "spearman") -> Figure:

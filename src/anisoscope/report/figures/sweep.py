@@ -90,9 +90,11 @@ def chosen_heads(run: Run, seed: int | None) -> list[Head]:
     ]
     if not known:
         raise StoreError(
-            "this run does not hold what the figure shows", where=run.folder, got="no cos(Q̄, K̄) of any head",
+            "this run does not hold what the figure shows",
+            where=run.folder,
+            got="no cos(Q̄, K̄) of any head",
             expected="a run of `anisoscope sweep` with attention",
-        )  # fmt: skip
+        )
     common, opposite = max(known), min(known)
     return [Head("most common direction", *common), Head("most opposite direction", *opposite)]
 
@@ -174,9 +176,18 @@ def _mean(axes: Axes, ends: np.ndarray, shade: str) -> None:
     value, low, high = ends
     error = np.nan_to_num(np.stack([value - low, high - value]))  # no interval from few sequences
     axes.errorbar(
-        *value, xerr=error[:, :1], yerr=error[:, 1:], fmt="o", color=shade, markersize=4.5, markeredgecolor="white",
-        markeredgewidth=0.8, ecolor=INK, elinewidth=0.8, zorder=4,
-    )  # fmt: skip
+        *value,
+        xerr=error[:, :1],
+        yerr=error[:, 1:],
+        fmt="o",
+        color=shade,
+        markersize=4.5,
+        markeredgecolor="white",
+        markeredgewidth=0.8,
+        ecolor=INK,
+        elinewidth=0.8,
+        zorder=4,
+    )
 
 
 def _path(axes: Axes, ends: np.ndarray, name: str, shade: str) -> None:
@@ -192,19 +203,31 @@ def _path(axes: Axes, ends: np.ndarray, name: str, shade: str) -> None:
     axes.plot(*value[-1:].T, "o", color=shade, markersize=5, zorder=4)
     above = len(value) < 2 or value[-1, 1] >= value[-2, 1]  # away from where the path comes from
     axes.annotate(
-        name, value[-1], xytext=(0, 6 if above else -6), textcoords="offset points", ha="center",
-        va="bottom" if above else "top", fontsize=6.5, color=shade,
+        name,
+        value[-1],
+        xytext=(0, 6 if above else -6),
+        textcoords="offset points",
+        ha="center",
+        va="bottom" if above else "top",
+        fontsize=6.5,
+        color=shade,
         bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.4},
-    )  # fmt: skip
+    )
 
 
 def _sides(axes: Axes) -> None:
     """Name the two colours above the right end of a panel."""
     for place, (text, shade) in enumerate((("Q", _QUERY), ("K", _KEY))):
         axes.annotate(
-            text, (1, 1), xycoords="axes fraction", xytext=(-18 + 11 * place, 3), textcoords="offset points",
-            fontsize=8, fontweight="bold", color=shade,
-        )  # fmt: skip
+            text,
+            (1, 1),
+            xycoords="axes fraction",
+            xytext=(-18 + 11 * place, 3),
+            textcoords="offset points",
+            fontsize=8,
+            fontweight="bold",
+            color=shade,
+        )
 
 
 def _caption(figure: Figure, run: Run, plane: str, seed: int | None, stands_in: str | None) -> None:
@@ -251,9 +274,14 @@ def _by_head(run: Run, metric: str, label: str, *, seeds: Sequence[int | None], 
     arrays = run.arrays()
     with style():
         figure, grid = plt.subplots(
-            rows, columns, figsize=(WIDE * max(columns, 2) / 4, 0.5 + 1.5 * rows), sharex=True, sharey=True,
-            squeeze=False, layout="constrained",
-        )  # fmt: skip
+            rows,
+            columns,
+            figsize=(WIDE * max(columns, 2) / 4, 0.5 + 1.5 * rows),
+            sharex=True,
+            sharey=True,
+            squeeze=False,
+            layout="constrained",
+        )
         for axes, layer in zip(grid.flat, layers, strict=False):
             d = arrays[f"seed-{seeds[0]}/{layer}/query_mean"].shape[-1]
             labels[axes] = _panel(axes, layer, lines, bounded=metric == "query_key_cosine", d=d)

@@ -36,10 +36,14 @@ def drift_rows(rows: Sequence[Row]) -> list[Row]:
                     Row(metric=name, value=test.value, null=0.0, note=words, protocol=test.how, **context),
                     Row(metric=f"{name}_p", value=test.p, null=0.5, note=words, protocol=test.how, **context),
                     Row(
-                        metric=f"{name}_p_asymptotic", value=test.p_asymptotic, null=0.5, note=words,
-                        protocol="t distribution, as in the paper", **context,
+                        metric=f"{name}_p_asymptotic",
+                        value=test.p_asymptotic,
+                        null=0.5,
+                        note=words,
+                        protocol="t distribution, as in the paper",
+                        **context,
                     ),
-                ]  # fmt: skip
+                ]
     return found
 
 
