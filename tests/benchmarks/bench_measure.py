@@ -46,7 +46,11 @@ class RandomBatches:
         self.rows, self.length, self.batches, self.vocabulary = chosen.batch, chosen.length, batches, vocabulary
         self.total, self.batch_tokens = batches * chosen.batch, chosen.batch * chosen.length
 
-    def iterate(self, start_at: int = 0) -> Iterator[tuple[int, Any]]:
+    @property
+    def expected(self) -> int:
+        return self.total
+
+    def iterate(self, start_at: int = 0, wanted: object = None) -> Iterator[tuple[int, Any]]:
         import torch
 
         from anisoscope.models.batches.plan import Batch
