@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -88,13 +88,35 @@ def run(*words: object, signal_: int = 0, after: int = 0, env: Mapping[str, str]
 
     With `signal_` the process receives this real signal right after it saved its state for the `after`-th time.
     """
+    (ended,) = run_together([Start(words, signal_, after, env or {})])
+    return ended
+
+
+class Start(NamedTuple):
+    """A command to start; see `run`."""
+
+    words: Sequence[object]
+    signal_: int = 0
+    after: int = 0
+    env: Mapping[str, str] = {}
+
+
+def run_together(starts: Sequence[Start]) -> list[Ended]:
+    """Commands in processes of their own, at the same time, to their ends."""
     with TemporaryDirectory() as folder:
-        process = _FRESH.Process(target=_child, args=(folder, [*map(str, words)], signal_, after, dict(env or {})))
-        process.start()
-        process.join(120)
-        assert process.exitcode is not None, "it hangs"
-        out, err = (Path(folder, name).read_text(encoding="utf-8", errors="replace") for name in ("out", "err"))
-    return Ended(process.exitcode, out, err)
+        processes = []
+        for number, (words, signal_, after, env) in enumerate(starts):
+            streams = f"{folder}/{number}"
+            process = _FRESH.Process(target=_child, args=(streams, [*map(str, words)], signal_, after, dict(env)))
+            process.start()
+            processes.append((process, streams))
+        ended = []
+        for process, streams in processes:
+            process.join(120)
+            assert process.exitcode is not None, "it hangs"
+            said = (Path(f"{streams}.{name}").read_text(encoding="utf-8", errors="replace") for name in ("out", "err"))
+            ended.append(Ended(process.exitcode, *said))
+    return ended
 
 
 def start(*words: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
@@ -111,15 +133,15 @@ def environment(**extra: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **extra}
 
 
-def _child(folder: str, words: list[str], number: int, after: int, env: dict[str, str]) -> None:
+def _child(streams: str, words: list[str], number: int, after: int, env: dict[str, str]) -> None:
     for name, stream in (("out", 1), ("err", 2)):
-        os.dup2(os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT), stream)
+        os.dup2(os.open(f"{streams}.{name}", os.O_WRONLY | os.O_CREAT), stream)
     import torch
 
     from anisoscope.cli.main import main
 
-    torch.set_num_threads(1)
     os.environ.update(env)
+    torch.set_num_threads(1)
     if number:
         os.environ["ANISOSCOPE_SAVE_EVERY"] = "0"
         _strike(number, after)

@@ -25,7 +25,7 @@ from typing import Any
 from anisoscope.errors import UsageError
 from anisoscope.results import Result
 from anisoscope.runs import store
-from anisoscope.runs.job import IN_MEMORY
+from anisoscope.runs.changes import IN_MEMORY
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.perform import perform
 from anisoscope.runs.settings import Machine, nearest

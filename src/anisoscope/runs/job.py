@@ -14,22 +14,20 @@ what it was, and an unfinished one goes on only with the same model and data.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anisoscope.errors import StoreError, UsageError
-from anisoscope.runs.changes import IN_MEMORY as IN_MEMORY
 from anisoscope.runs.changes import changed_files
 from anisoscope.runs.settings import Machine
 from anisoscope.runs.study import Study
-from anisoscope.runs.work.collected import COUNTED, Collection, Counted, Part, StoredPart
+from anisoscope.runs.work.collected import COUNTED, Collection, Part, StoredPart, counting
 from anisoscope.runs.work.engines import Local
 from anisoscope.runs.work.passes import OutOfMemory, follow, load_whole, run_batches, run_pass, whole_state
-from anisoscope.runs.work.saved import Saved, find_saved, identity_of
+from anisoscope.runs.work.saved import Saved, find_saved, identity_of, slug
 from anisoscope.runs.work.units import Unit, deal, left, parse_shard, roots, virtual_shard
 
 if TYPE_CHECKING:
@@ -88,7 +86,7 @@ class Job:
         for name, label, module in zip(names, chosen or labels(names), objects, strict=True):
             yield label, self.open_model(name, label=label, module=module, **options)
 
-    def _find(self, names: Sequence[str]) -> None:
+    def _find(self, names: list[str]) -> None:
         """Refuse a model that is not there before another one has run for hours."""
         from anisoscope.models.checkpoints import split_revision
         from anisoscope.models.locate import locate
@@ -206,7 +204,7 @@ class Job:
         if not self.engine.agreed(any(folder.glob("*.json"))):
             return None
         if not self.engine.chief:
-            return Part(_counting(make)())
+            return Part(counting(make)())
         for saved in find_saved(folder, identity_of(settings=self.settings.as_dict())):
             record, about = saved.about["input"], saved.about
             source = self.source(about["model"]["modality"])
@@ -219,7 +217,7 @@ class Job:
                     do="put it back as it was, or --existing replace to start anew",
                 )
             self.inputs[f"model {label}"] = record
-            return StoredPart(saved.verified(), _counting(make), about)
+            return StoredPart(saved.verified(), counting(make), about)
         return None
 
     def keep(self, label: str, part: Part, make: Callable[[], dict[str, Any]]) -> Part:
@@ -235,7 +233,7 @@ class Job:
         saved.save(whole_state(part.sums))
         for summed in folder.glob("*.*"):
             summed.unlink()
-        return StoredPart(saved.folder / saved.state, _counting(make), part.about)
+        return StoredPart(saved.folder / saved.state, counting(make), part.about)
 
     def run(
         self,
@@ -295,7 +293,7 @@ class Job:
         begun = {saved.unit: saved for saved in find_saved(folder, known)} if folder is not None else {}
         dealt = self.engine.agreed(self._dealt(begun))
         total: Part | None = None
-        make = _counting(make)
+        make = counting(make)
         if self.engine.chief and self.unit is None:  # what was done before, and nobody goes on with
             going_on = {unit for units in dealt for unit in units}
             for saved in begun.values():
@@ -331,9 +329,11 @@ class Job:
 
     def _smaller(self, tokens: int, saved: Saved | None) -> Saved | None:
         """Halve the batches; the state that the unit goes on from."""
-        self._tokens = tokens // 2
-        self._shrunk = [f"memory ran out with {tokens:,} positions per batch: the rest ran with fewer, which may move "
-                        "the last digits"]  # fmt: skip
+        words = f"memory ran out with {tokens:,} positions per batch"
+        self._tokens, self._shrunk = (
+            tokens // 2,
+            self._shrunk or [f"{words}: fewer were run, which may move last digits"],
+        )
         if saved is None:
             return None
         saved = saved.as_on_disk()
@@ -371,10 +371,6 @@ class Job:
         }
 
 
-def _counting(make: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
-    return lambda: {**make(), COUNTED: Counted()}
-
-
 def _loaded(sums: dict[str, Any], saved: Saved) -> Part:
     load_whole(sums, saved.load())
     return Part(sums, dict(saved.about))
@@ -385,15 +381,3 @@ def _joined(total: Part | None, part: Part) -> Part:
         return part
     total.merge(part)
     return total
-
-
-def slug(label: str) -> str:
-    """A name of a folder that tells labels apart.
-
-    >>> slug("google/bert: base")
-    'google-bert-base-d2e5cb'
-    """
-    import hashlib
-
-    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.")[:48] or "part"
-    return f"{readable}-{hashlib.sha256(label.encode('utf-8', 'surrogatepass')).hexdigest()[:6]}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,3 +128,13 @@ def identity_of(**parts: Any) -> dict[str, str]:
         name: hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:32]
         for name, value in parts.items()
     }
+
+
+def slug(label: str) -> str:
+    """A name of a folder that tells labels apart.
+
+    >>> slug("google/bert: base")
+    'google-bert-base-d2e5cb'
+    """
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.")[:48] or "part"
+    return f"{readable}-{hashlib.sha256(label.encode('utf-8', 'surrogatepass')).hexdigest()[:6]}"
