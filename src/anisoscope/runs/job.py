@@ -95,7 +95,7 @@ class Job:
 
         wanted = {
             field: getattr(self.settings, field)
-            for field in ("revision", "tower", "modality", "tokenizer", "dtype")
+            for field in ("revision", "tower", "modality", "tokenizer", "dtype", "pool", "prompt")
             if getattr(self.settings, field, None) is not None
         }
         place = {"models_dir": self.machine.models_dir, "trust_remote_code": self.machine.trust_remote_code}
