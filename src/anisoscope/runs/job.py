@@ -138,6 +138,18 @@ class Job:
             self.remember(f"{field} {modality}", kind="data", modality=modality, name=source.name, fingerprint=print_)
         return self._sources[field, modality]
 
+    def use(self, source: Source, *, field: str = "data") -> None:
+        """Let a source that the package carries be the data, where the settings name none."""
+        self._sources[field, source.modality] = source
+        self.remember(
+            f"{field} {source.modality}",
+            kind="data",
+            modality=source.modality,
+            name=source.name,
+            fingerprint=source.fingerprint(),
+            in_memory=True,
+        )
+
     def vectors(self, field: str = "files", **options: Any) -> VectorSource:
         """The vectors of the settings' files, or the array that was given for them."""
         from anisoscope.inputs.vectors.source import open_vectors

@@ -137,6 +137,13 @@ _CALIBRATE = (
         "Distance of the best match from the mean of the floor, in standard deviations of the floor.",
         unit="sd",
     ),
+    _calibrate(
+        "neighbour_overlap",
+        "neighbours kept",
+        "Share of a row's ten nearest neighbours that are still among its ten nearest after a correction.",
+        low=0.0,
+        high=1.0,
+    ),
 )
 
 _training = partial(Metric, group="training", low=0.0)

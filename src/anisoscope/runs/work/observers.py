@@ -25,8 +25,6 @@ from anisoscope.accumulate.keys import sequence_keys
 from anisoscope.accumulate.moments import Moments
 from anisoscope.accumulate.rows import Rows
 from anisoscope.capture.attention.capture import AttentionCapture
-from anisoscope.capture.embedding import SITE as EMBEDDING
-from anisoscope.capture.embedding import embed, final_states
 from anisoscope.capture.masks import count_positions
 from anisoscope.capture.sites import Site, body_of, find_sites
 from anisoscope.runs.work.collected import Accumulator, Collection
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
     from anisoscope.capture.hidden import HiddenCapture
     from anisoscope.capture.masks import RowIndex
     from anisoscope.models.batches.plan import Batch
-    from anisoscope.models.encoders import Encoder
     from anisoscope.models.open import OpenModel
 
 
@@ -104,66 +101,6 @@ class HiddenSums(Collection):
             "sites": [[site.name, site.layer] for site in self.capture.sites],
             "notes": list(self.capture.notes),
         }
-
-
-class EmbeddingSums(Collection):
-    """The moments of the vectors of whole texts, under the site `embedding`: one row per document.
-
-    A document that fills several windows counts with its first, which is where a sentence encoder cuts it.
-    """
-
-    def __init__(
-        self,
-        encoder: Encoder | None = None,
-        *,
-        spectrum: bool = True,
-        sample: int = 4096,
-        seed: int = 0,
-        device: str = "cpu",
-    ) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.made = {"spectrum": spectrum, "reservoir": sample, "seed": seed, "device": device}
-
-    def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
-        return Moments.from_state(state)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {}
-
-    def prepare(self, model: OpenModel, batch: Batch) -> None:
-        return None
-
-    @contextmanager
-    def watch(self, model: OpenModel, batch: Batch) -> Iterator[None]:
-        body = body_of(model.module)[0]
-        hook = body.register_forward_hook(lambda module, given, output: self.take(batch, output))
-        try:
-            yield
-        finally:
-            hook.remove()
-
-    def after(self, output: Any) -> None:
-        return None
-
-    def take(self, batch: Batch, output: Any) -> None:
-        """Add the texts that begin in this batch."""
-        assert self.encoder is not None
-        begins = np.array(batch.starts) == 0
-        if not begins.any():
-            return
-        vectors = embed(self.encoder, final_states(output), batch.valid)
-        vectors = vectors[torch.from_numpy(begins).to(vectors.device)]
-        if EMBEDDING not in self.parts:
-            self.parts[EMBEDDING] = Moments(vectors.shape[1], **self.made)
-        keys = sequence_keys(batch.keys)[begins]
-        self.parts[EMBEDDING].update(vectors, sequences=keys, positions=np.zeros(len(keys), np.int64), whole=True)
-
-    def about(self) -> dict[str, Any]:
-        assert self.encoder is not None
-        words = f"{self.encoder.words}; one vector per document, of its first window"
-        return {"protocol": {"embedding": words}, "sites": [[EMBEDDING, None]], "notes": []}
 
 
 class AttentionSums(Collection):

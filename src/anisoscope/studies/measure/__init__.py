@@ -51,7 +51,8 @@ def conclude(settings: MeasureSettings, collected: Collected) -> Findings:
 
 
 def kinds() -> Mapping[str, Any]:
-    from anisoscope.runs.work.observers import EmbeddingSums, HiddenSums
+    from anisoscope.runs.work.embeddings import EmbeddingSums
+    from anisoscope.runs.work.observers import HiddenSums
 
     return {"hidden": HiddenSums, "embedding": EmbeddingSums}
 

@@ -19,7 +19,8 @@ from anisoscope.runs.settings import Hidden, Machine
 from anisoscope.runs.study import gathered, words_of
 from anisoscope.runs.table import Row
 from anisoscope.runs.work.collected import Part
-from anisoscope.runs.work.observers import EmbeddingSums, HiddenSums
+from anisoscope.runs.work.embeddings import EmbeddingSums
+from anisoscope.runs.work.observers import HiddenSums
 
 if TYPE_CHECKING:
     from anisoscope.models.open import OpenModel
