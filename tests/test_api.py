@@ -55,7 +55,7 @@ def test_a_module_in_memory_is_measured_like_the_checkpoint_that_it_came_from(tm
 
 def test_calibration_reads_a_file(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((400, 6)).astype("float32") + 2)
-    found = anisoscope.calibrate(tmp_path / "x.npy", out=tmp_path / "run", rates=[0.1])
+    found = anisoscope.calibrate(tmp_path / "x.npy", out=tmp_path / "run", rate=[0.1])
     floor = found.value("floor_mean", site="raw")
     assert floor is not None
     assert floor > 0.7

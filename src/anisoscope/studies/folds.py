@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from anisoscope.accumulate.moments import Moments
     from anisoscope.accumulate.sums import Sums
     from anisoscope.inputs.vectors.source import VectorSource
+    from anisoscope.models.open import OpenModel
     from anisoscope.runs.work.collected import Part
 
 OBSERVER = "folds"
@@ -58,9 +59,14 @@ def names_model(files: Sequence[str]) -> bool:
 
 def collect_folds(job: Job) -> Part:
     """One pass over the rows of the files, or over the texts that the model embeds."""
-    if job.given.get("files") is None and names_model(job.settings.files):
-        return _embedded(job)
+    if of_model(job):
+        return embed_folds(job, open_encoder(job))
     return sum_folds(job, job.vectors(column=job.settings.column, group=job.settings.group))
+
+
+def of_model(job: Job) -> bool:
+    """Whether the job is on a model, not on vectors."""
+    return job.given.get("files") is None and names_model(job.settings.files)
 
 
 def sum_folds(job: Job, source: VectorSource, *, label: str = "") -> Part:
@@ -81,13 +87,9 @@ def sum_folds(job: Job, source: VectorSource, *, label: str = "") -> Part:
     return part
 
 
-def _embedded(job: Job) -> Part:
-    from anisoscope.inputs.sentences import sentences, topic_of
-    from anisoscope.models.devices import sums_device
-    from anisoscope.runs.work.embeddings import FoldSums
-
-    settings = job.settings
-    model = job.open_model(settings.files[0])
+def open_encoder(job: Job) -> OpenModel:
+    """The model that is named; refuses one that makes no vector of a text."""
+    model = job.open_model(job.settings.files[0])
     if model.encoder is None:
         raise UsageError(
             "this model does not say how one vector is made of a text",
@@ -95,6 +97,16 @@ def _embedded(job: Job) -> Part:
             expected="modules.json, as sentence-transformers writes it",
             do="--pool mean, or another way of pooling",
         )
+    return model
+
+
+def embed_folds(job: Job, model: OpenModel) -> Part:
+    """The moments of the texts that a model embeds, by fold."""
+    from anisoscope.inputs.sentences import sentences, topic_of
+    from anisoscope.models.devices import sums_device
+    from anisoscope.runs.work.embeddings import FoldSums
+
+    settings = job.settings
     own = not settings.data and job.given.get("data") is None
     if own:
         job.use(sentences())
@@ -144,7 +156,7 @@ def split_folds(part: Part) -> Split:
 
 
 def _fitted(sums: Sequence[Sums]) -> corrections.Corrections:
-    second = np.sum([one.second for one in sums], axis=0)
+    second = np.sum([one.second for one in sums if one.second is not None], axis=0)
     return corrections.fit_sums(np.sum([one.sum_x for one in sums], axis=0), second, sum(one.n for one in sums))
 
 

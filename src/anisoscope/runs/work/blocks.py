@@ -32,6 +32,13 @@ class Rows:
     keys: Keys
     positions: NDArray[np.int64] | None
     whole: bool
+    numbers: NDArray[np.int64]
+    ids: list[str] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The id of each row, or its number where the source has no ids."""
+        return self.numbers.astype(str).tolist() if self.ids is None else self.ids
 
 
 def blocks_of(source: VectorSource, unit: Unit, start: int = 0) -> Iterator[tuple[int, Rows]]:
@@ -44,12 +51,14 @@ def blocks_of(source: VectorSource, unit: Unit, start: int = 0) -> Iterator[tupl
             continue
         kept = slice(max(0, start - first), None)
         x, numbers = block.x[kept], np.arange(first, after)[kept]
+        ids = None if block.ids is None else block.ids[kept]
         if block.keys is None:
-            yield after, Rows(x, numbers.astype(np.uint64), np.zeros(len(x), np.int64), whole=True)
+            yield after, Rows(x, numbers.astype(np.uint64), np.zeros(len(x), np.int64), True, numbers, ids)
             continue
         names = block.keys[kept]
         if wanted is not None:
             mine = np.array([unit.wants(virtual_shard(name)) for name in names], dtype=bool)
             x, names = x[mine], [name for name, ours in zip(names, mine, strict=True) if ours]
+            numbers, ids = numbers[mine], None if ids is None else [ids[k] for k in np.flatnonzero(mine)]
         if len(x):
-            yield after, Rows(x, sequence_keys(names), None, whole=False)
+            yield after, Rows(x, sequence_keys(names), None, False, numbers, ids)
