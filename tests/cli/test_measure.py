@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from anisoscope.studies.measure.study import MeasureSettings, measure_models
 
 import zoo
 from anisoscope.cli.main import main
 from anisoscope.runs.store import open_run
-from anisoscope.studies.measure.study import MeasureSettings, measure_models
 
 torch.set_num_threads(1)
 

@@ -29,7 +29,7 @@ SIGNIFICANT = 0.05
 
 def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
     """The figures that a measured run has: cosine by layer; the drift tests once there are layers to correlate."""
-    figures: dict[str, Callable[[Run], Figure]] = {"cosine-by-layer": figure_layers}
+    figures: dict[str, Callable[[Run], Figure]] = {"cosine-by-layer": figure_layers} if _layers(run) else {}
     if any(row.value is not None for row in run.rows(metric="spearman_drift_norm_p")):
         figures["drift-tests"] = figure_drift_tests
     return figures
@@ -39,7 +39,7 @@ def figure_layers(run: Run, *, title: str = "", stands_in: str | None = None) ->
     """Average cosine by site, one line a model."""
     import matplotlib.pyplot as plt
 
-    rows = [row for row in run.rows(metric="mean_cosine", positions="all") if row.value is not None]
+    rows = _layers(run)
     with style():
         figure, axes = plt.subplots(figsize=(COLUMN, 2.4), layout="constrained")
         draw_layers(axes, rows, run.rows(metric="dimension", positions="all"))
@@ -47,6 +47,12 @@ def figure_layers(run: Run, *, title: str = "", stands_in: str | None = None) ->
         if stands_in:
             stand_in(figure, stands_in)
     return figure
+
+
+def _layers(run: Run) -> list[Row]:
+    """The average cosine of every layer; the vector of a whole text is no layer."""
+    rows = run.rows(metric="mean_cosine", positions="all")
+    return [row for row in rows if row.value is not None and row.site != "embedding"]
 
 
 def depth_label(rows: Sequence[Row]) -> str:
