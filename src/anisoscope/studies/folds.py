@@ -77,7 +77,11 @@ def sum_folds(job: Job, source: VectorSource, *, label: str = "") -> Part:
 
     def add(sums: dict[str, Any], block: Any) -> None:
         x = torch.from_numpy(np.ascontiguousarray(block.x))
-        sums[OBSERVER].add_rows(x if block.whole else x.double(), block.keys, block.positions, whole=block.whole)
+        if block.keys is None:
+            keys, places = block.numbers.astype(np.uint64), np.zeros(len(x), np.int64)
+            sums[OBSERVER].add_rows(x, keys, places, whole=True)
+        else:
+            sums[OBSERVER].add_rows(x.double(), block.keys, None, whole=False)
 
     def make() -> dict[str, Any]:  # rows of named groups may come in several blocks: only whole ones are closed
         return {OBSERVER: FoldSums(sample=job.settings.sample, seed=job.settings.seed, group=lambda key: key)}
