@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from anisoscope.accumulate.moments import Moments
-from anisoscope.errors import InputError, UsageError
+from anisoscope.errors import InputError, StoreError, UsageError
 from anisoscope.geometry import corrections
 from anisoscope.runs.measurement import Measurement
-from anisoscope.studies.calibrate import CalibrateSettings, calibrate_files, hold_out
+from anisoscope.runs.perform import perform as perform_study
+from anisoscope.studies.calibrate import hold_out
 
 N, D = 600, 8
 
@@ -30,7 +31,7 @@ def file(cloud: np.ndarray, tmp_path: Path) -> Path:
 
 
 def perform(tmp_path: Path, *files: Path, **settings) -> Measurement:
-    return calibrate_files(CalibrateSettings(files=[str(f) for f in files], **settings), out=tmp_path / "run")
+    return perform_study("calibrate", {"files": [str(f) for f in files], **settings}, out=tmp_path / "run")
 
 
 def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -46,7 +47,7 @@ def held_out(cloud: np.ndarray) -> np.ndarray:
 def test_the_floor_and_the_thresholds_are_those_of_all_pairs_of_held_out_rows(
     cloud: np.ndarray, file: Path, tmp_path: Path
 ) -> None:
-    found = perform(tmp_path, file, rates=[0.1, 0.01])
+    found = perform(tmp_path, file, rate=[0.1, 0.01])
     rows = held_out(cloud)
     pairs = cosines(rows, rows)[np.triu_indices(len(rows), 1)]
     value = {(r.site, r.metric, r.at): r.value for r in found.rows}
@@ -85,7 +86,7 @@ def test_centring_brings_a_high_floor_down(file: Path, tmp_path: Path) -> None:
     for name in ("centred", "without_top", "whitened"):
         assert abs(floor[name].value) < 0.03
     assert floor["raw"].low < floor["raw"].value < floor["raw"].high
-    assert "unrelated pairs have cosine 0." in found.verdict
+    assert "Unrelated pairs have cosine 0." in str(found.verdict)
     whitened = next(r for r in found.rows if r.site == "whitened" and r.metric == "floor_sd")
     assert whitened.value == pytest.approx(D**-0.5, rel=0.05)  # whitened is isotropic
 
@@ -114,7 +115,7 @@ def test_other_queries_are_other_data(file: Path, tmp_path: Path) -> None:
     np.save(path, np.random.default_rng(1).standard_normal((40, D)))
     perform(tmp_path, file, queries=[str(path)])
     np.save(path, np.random.default_rng(2).standard_normal((40, D)))
-    with pytest.raises(UsageError, match="other data"):
+    with pytest.raises(StoreError, match=r"q\.npy changed"):
         perform(tmp_path, file, queries=[str(path)])
 
 
@@ -134,8 +135,8 @@ def test_what_cannot_be_calibrated_is_refused(cloud: np.ndarray, file: Path, tmp
     np.save(tmp_path / "other.npy", np.ones((5, D + 1)))
     with pytest.raises(UsageError, match="different dimensions"):
         perform(tmp_path / "b", file, queries=[str(tmp_path / "other.npy")])
-    with pytest.raises(UsageError, match="rates"):
-        perform(tmp_path / "c", file, rates=[0.0])
+    with pytest.raises(UsageError, match="rate"):
+        perform(tmp_path / "c", file, rate=[0.0])
     np.savez(tmp_path / "one.npz", x=cloud, document=np.zeros(N, int))
     with pytest.raises(InputError, match="one group"):
         perform(tmp_path / "d", tmp_path / "one.npz", column="x", group="document")
