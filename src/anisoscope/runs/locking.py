@@ -10,7 +10,7 @@ import fcntl
 import os
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,7 @@ def locked(folder: Path | None, *, active: bool = True) -> Iterator[Callable[[],
             folder.mkdir(parents=True, exist_ok=True)
             stream = path.open("a+", encoding="utf-8")
         except OSError as error:
-            raise StoreError(
-                "the run folder cannot be made", where=folder, got=error, do="choose another --out"
-            ) from error
+            raise _cannot(folder, error) from error
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not path.exists() or not os.path.samestat(os.fstat(stream.fileno()), path.stat()):
@@ -49,10 +47,12 @@ def locked(folder: Path | None, *, active: bool = True) -> Iterator[Callable[[],
             raise StoreError(
                 "another process is at work in this folder", where=folder, got=owner, do="wait for it, or end it"
             ) from None
-        stream.truncate(0)
-        stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        stream.flush()
         held.append(stream)
+        try:
+            os.truncate(stream.fileno(), 0)
+            os.write(stream.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+        except OSError as error:
+            raise _cannot(folder, error) from error
         return None
 
     try:
@@ -61,3 +61,9 @@ def locked(folder: Path | None, *, active: bool = True) -> Iterator[Callable[[],
         for stream in held:
             path.unlink(missing_ok=True)
             stream.close()
+            with suppress(OSError):  # it holds something, as it should
+                folder.rmdir()
+
+
+def _cannot(folder: Path, error: OSError) -> StoreError:
+    return StoreError("the run folder cannot be made", where=folder, got=error, do="choose another --out")

@@ -93,8 +93,8 @@ def _carry_out(job: Job) -> Measurement:
         def begun() -> None:
             if job.folder is not None and writes:
                 take_lock()
-                begin(job.folder, command=job.study.name, settings=job.settings.as_dict(), in_memory=in_memory(job))
                 made.append(job.folder)
+                begin(job.folder, command=job.study.name, settings=job.settings.as_dict(), in_memory=in_memory(job))
 
         made: list[Path] = []
         job.begin = begun
