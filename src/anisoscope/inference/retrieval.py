@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,10 +50,13 @@ class Labelled:
         """The queries with a related document."""
         return np.unique(self.pairs[self.labels > 0, 0])
 
-    def relevant(self, query: int) -> dict[int, float]:
-        """The label of each related document of a query."""
-        mine = (self.pairs[:, 0] == query) & (self.labels > 0)
-        return dict(zip(self.pairs[mine, 1].tolist(), self.labels[mine].tolist(), strict=True))
+    @cached_property
+    def listed(self) -> dict[int, dict[int, float]]:
+        """The labels of the documents that are listed with each query."""
+        found: dict[int, dict[int, float]] = {}
+        for (query, document), label in zip(self.pairs.tolist(), self.labels.tolist(), strict=True):
+            found.setdefault(query, {})[document] = label
+        return found
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,17 @@ class Found:
     groups: NDArray[np.int64]  # (q,)
 
 
+def of_queries(found: Found, kept: NDArray[np.bool_]) -> Found:
+    """The same of some of the judged queries; the cosines of pairs stay."""
+    return replace(
+        found,
+        ndcg=found.ndcg[kept],
+        recall=found.recall[kept],
+        unrelated=found.unrelated[kept],
+        groups=found.groups[kept],
+    )
+
+
 def search(data: Labelled, *, seed: int = 0) -> Found:
     """Rank all documents for every judged query."""
     queries, documents = unit_rows(data.queries), unit_rows(data.documents)
@@ -74,17 +89,23 @@ def search(data: Labelled, *, seed: int = 0) -> Found:
     for start in range(0, len(judged), _BLOCK):
         some = judged[start : start + _BLOCK]
         for query, cosines in zip(some.tolist(), queries[some] @ documents.T, strict=True):
-            related, own = data.relevant(query), int(data.itself[query])
+            listed, own = data.listed[query], int(data.itself[query])
+            related = {document: label for document, label in listed.items() if label > 0}
             if own >= 0:
                 cosines[own] = -np.inf
             order = np.argsort(-cosines, kind="stable")[: max(CUTS)]
             ndcg.append(ndcg_of([related.get(one, 0.0) for one in order.tolist()], list(related.values())))
             recall.append([sum(one in related for one in order[:k].tolist()) / len(related) for k in CUTS])
-            listed = np.append(data.pairs[data.pairs[:, 0] == query, 1], own)
-            free = np.setdiff1d(np.arange(len(documents)), listed)
-            other.append(cosines[rng.choice(free)] if len(free) else np.nan)
+            other.append(_unlisted(cosines, {*listed, own}, rng))
     pairs = np.einsum("ij,ij->i", queries[data.pairs[:, 0]], documents[data.pairs[:, 1]])
     return Found(np.array(ndcg), np.array(recall), np.array(other), pairs, group_of(data.keys[judged]))
+
+
+def _unlisted(cosines: Array, listed: set[int], rng: np.random.Generator) -> float:
+    """The cosine of a document drawn from those that are not listed with the query; NaN where there is none."""
+    free = np.ones(len(cosines), bool)
+    free[[one for one in listed if one >= 0]] = False
+    return float(cosines[rng.choice(np.flatnonzero(free))]) if free.any() else float("nan")
 
 
 def ndcg_of(gains: Sequence[float], ideal: Sequence[float]) -> float:

@@ -22,7 +22,7 @@ from anisoscope.inputs.sources import Document, MemorySource
 from anisoscope.models.encoders import MODES
 from anisoscope.runs.work.collected import split
 from anisoscope.studies.compare.differences import moments_of
-from encoders import MINILM, TEXTS, edit_json, sentence_folder, tiny_bert
+from encoders import REAL, TEXTS, edit_json, sentence_folder, tiny_bert
 
 torch.set_num_threads(1)
 
@@ -186,9 +186,11 @@ def test_shards_add_up_and_runs_compare_at_the_embedding(tmp_path):
     )
 
 
-@pytest.mark.skipif(not MINILM.is_dir(), reason="scripts/fetch_real_weights.py /tmp/weights minilm")
 @pytest.mark.parametrize("prompt", [None, "query: "])
-def test_real_minilm_with_and_without_a_prompt(prompt):
+@pytest.mark.parametrize("folder", REAL, ids=lambda path: path.name)
+def test_real_encoders_with_and_without_a_prompt(folder, prompt):
+    if not folder.is_dir():
+        pytest.skip("python scripts/fetch_real_weights.py /tmp/weights minilm mpnet sre")
     texts = [
         "Every similarity is above 0.7.",
         "aaaaaa",
@@ -197,4 +199,4 @@ def test_real_minilm_with_and_without_a_prompt(prompt):
         "Ünïcödé, 漢字 and 👩‍🔬",
     ]
     asked = {} if prompt is None else {"prompt": prompt}
-    assert_equal(embedded(MINILM, texts, **asked), encode(MINILM, texts, **asked))
+    assert_equal(embedded(folder, texts, **asked), encode(folder, texts, **asked))

@@ -173,3 +173,33 @@ def test_the_study_keeps_the_map_that_the_estimator_makes_and_shards_add_up(tmp_
         anisoscope.remedy(files=[str(tmp_path / "many.npy")], method="whiten", shard=f"{k}/2", out=out)  # pyright: ignore
     anisoscope.merge(shards, tmp_path / "merged")
     np.testing.assert_allclose(Remedy.load(tmp_path / "merged").fitted().mean, many.mean(0), atol=1e-9)
+
+
+def labelled_file(folder, *, noise: float) -> dict:
+    """300 documents and a query for every second one; three dimensions are loud and say nothing."""
+    import json
+
+    draw = np.random.default_rng(3)
+    documents = draw.standard_normal((300, 16))
+    queries = documents[::2] + noise * draw.standard_normal((150, 16))
+    x = np.concatenate([documents, queries])
+    x[:, :3] = 12 * draw.standard_normal((450, 3))
+    np.save(folder / "x.npy", x)
+    lines = (json.dumps({"query": 300 + k, "document": 2 * k}) for k in range(150))
+    (folder / "pairs.jsonl").write_text("\n".join(lines))
+    return {"files": str(folder / "x.npy"), "pairs": str(folder / "pairs.jsonl")}
+
+
+def test_with_pairs_the_best_is_what_search_gains_from_on_queries_that_did_not_choose_it(tmp_path):
+    found = anisoscope.remedy(**labelled_file(tmp_path, noise=0.3))
+    moved = {row.site: row for row in found.rows if row.metric == "ndcg_difference"}
+    assert set(moved) == set(METHODS)
+    assert "helps search: nDCG@10 changes by +" in str(found.verdict)
+    assert all(row.n is not None and 40 < row.n < 110 for row in moved.values())  # the other half of 150 queries
+    assert moved[str(found.protocol["method"])].low > 0
+
+
+def test_with_pairs_that_nothing_helps_nothing_is_done(tmp_path):
+    found = anisoscope.remedy(**labelled_file(tmp_path, noise=100.0))
+    assert found.protocol["method"] == "none"
+    assert "nothing is worth doing: no method improves nDCG@10" in str(found.verdict)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -22,6 +22,7 @@ from anisoscope.geometry import corrections
 from anisoscope.geometry.nulls import isotropic as null
 from anisoscope.inference.estimates import Estimate
 from anisoscope.inference.floor import HeldOut, measure_floor
+from anisoscope.inference.retrieval import Labelled, retrieval_estimates
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import option
 from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study
@@ -29,21 +30,25 @@ from anisoscope.runs.table import Row
 from anisoscope.runs.work.collected import Collected
 from anisoscope.studies import folds
 from anisoscope.studies.calibrate.advice import LEVELS, advice, percentiles, story
+from anisoscope.studies.pairs import (
+    PairSettings,
+    kinds,
+    labelled,
+    pick_rows,
+    pick_texts,
+    read_pairs,
+    remember_pairs,
+    search_maps,
+)
 
-if TYPE_CHECKING:
-    from anisoscope.inference.retrieval import Labelled
 
-
-class CalibrateSettings(folds.Embeddings):
+class CalibrateSettings(PairSettings, folds.Embeddings):
     """What `anisoscope calibrate` is asked."""
 
     queries: list[str] = option("Embeddings of queries, to pair with the files' rows.", [], paths=True)
     rate: list[Annotated[float, Field(gt=0, lt=1)]] = option(
         "False-positive rates of the thresholds.", [0.05, 0.01, 0.001], min_length=1
     )
-    pairs: str | None = option("Labelled pairs: a table of query, document, and label or score.", None, paths=True)
-    ids: str | None = option("Column of ids that the pairs name rows by (default: row numbers).", None)
-    query_prompt: str | None = option("Prompt of the queries of the pairs, by name or as words.", None)
 
 
 def collect(job: Job) -> Collected:
@@ -59,11 +64,7 @@ def collect(job: Job) -> Collected:
     if asked is not None:
         parts["queries"] = folds.sum_folds(job, asked, label="queries")
     if settings.pairs is not None:
-        from anisoscope.studies.calibrate.pairs import DOCUMENTS, QUERIES, remember_pairs
-
-        pairs = remember_pairs(job)
-        parts[QUERIES] = _picked(job, asked or source, QUERIES, pairs.queries)
-        parts[DOCUMENTS] = _picked(job, source, DOCUMENTS, pairs.documents)
+        parts |= pick_rows(job, remember_pairs(job), source, asked or source)
     return parts
 
 
@@ -79,18 +80,8 @@ def _of_model(job: Job) -> Collected:
     model = folds.open_encoder(job)
     parts = {"": folds.embed_folds(job, model)}
     if job.settings.pairs is not None:
-        from anisoscope.studies.calibrate.pairs import pick_texts, remember_pairs
-
         parts |= pick_texts(job, model, remember_pairs(job))
     return parts
-
-
-def _picked(job: Job, source: Any, label: str, wanted: Sequence[str]) -> Any:
-    from anisoscope.runs.work.picks import Picks
-
-    return job.sum_vectors(
-        label, source, lambda: {"picks": Picks(wanted)}, lambda sums, block: sums["picks"].offer(block.x, block.names)
-    )
 
 
 def conclude(settings: CalibrateSettings, collected: Collected) -> Findings:
@@ -106,8 +97,6 @@ def conclude(settings: CalibrateSettings, collected: Collected) -> Findings:
     rows = _rows(estimates, judged) + percentiles(cosines["raw"])
     notes = list(split.left_out)
     if settings.pairs is not None:
-        from anisoscope.studies.calibrate.pairs import labelled, read_pairs
-
         data, said = labelled(read_pairs(settings.pairs), collected)
         rows += _rows(
             _searched(data, split.whole, settings), f"{len(data.judged)} queries, {len(data.documents)} documents"
@@ -126,17 +115,7 @@ def _searched(
     data: Labelled, fitted: corrections.Corrections, settings: CalibrateSettings
 ) -> dict[str, list[Estimate]]:
     """What every correction, fitted on all rows (which have no labels), does to search."""
-    from dataclasses import replace
-
-    from anisoscope.inference.retrieval import retrieval_estimates, search
-
-    found = {
-        name: search(
-            replace(data, queries=fitted.apply(name, data.queries), documents=fitted.apply(name, data.documents)),
-            seed=settings.seed,
-        )
-        for name in corrections.NAMES
-    }
+    found = search_maps(data, {name: partial(fitted.apply, name) for name in corrections.NAMES}, seed=settings.seed)
     return retrieval_estimates(found, data.labels, settings.rate)
 
 
@@ -181,12 +160,6 @@ def _arrays(cosines: Mapping[str, Any], d: int) -> dict[str, Any]:
     arrays["floor.values"] = np.quantile(cosines["raw"], LEVELS)
     arrays["null"] = np.diff(np.asarray(null.cosine_cdf(edges, d), float)) / np.diff(edges)
     return arrays
-
-
-def kinds() -> Mapping[str, Any]:
-    from anisoscope.runs.work.picks import Picks
-
-    return {**folds.kinds(), "picks": Picks}
 
 
 STUDY = Study(

@@ -27,6 +27,7 @@ from anisoscope.geometry.corrections import METHODS, Affine
 ARRAYS = ("mean", "matrix", "floor.levels", "floor.values")
 LEVELS = np.concatenate([np.linspace(0, 0.99, 100), 1 - np.geomspace(0.009, 1e-5, 60)])
 """At which the floor is kept; finer where thresholds are looked for."""
+_BLOCK = 512
 
 
 @dataclass
@@ -87,12 +88,20 @@ class Remedy:
         fitted = self.fitted()
         if rows.ndim != 2 or rows.shape[1] != fitted.dims[0]:
             raise UsageError("vectors of another dimension", got=rows.shape, expected=f"(n, {fitted.dims[0]})")
-        out = np.float64 if rows.dtype == np.float64 else np.float32
-        made = (rows.astype(out, copy=False) - fitted.mean.astype(out)).astype(out, copy=False)
-        matrix = fitted.matrix.astype(out)
-        made = made * matrix if matrix.ndim == 1 else made @ matrix
-        norms = np.sqrt(np.einsum("ij,ij->i", made, made, dtype=np.float64))[:, None]
-        return np.divide(made, norms, out=np.zeros_like(made), where=norms > 0)
+        kind = np.float64 if rows.dtype == np.float64 else np.float32
+        mean, matrix = fitted.mean.astype(kind), fitted.matrix.astype(kind)
+        out = np.empty((len(rows), fitted.dims[1]), kind)
+        for start in range(0, len(rows), _BLOCK):  # what is worked on stays in the cache
+            part = out[start : start + _BLOCK]
+            centred = np.subtract(rows[start : start + _BLOCK], mean, dtype=kind)
+            if matrix.ndim == 1:
+                np.multiply(centred, matrix, out=part)
+            else:
+                np.matmul(centred, matrix, out=part)
+            norms = np.sqrt(np.einsum("ij,ij->i", part, part))[:, None]
+            norms[norms == 0] = 1  # the mean itself has no direction, and stays 0
+            part /= norms
+        return out
 
     def fit_transform(self, x: ArrayLike, groups: Sequence[Any] | None = None) -> NDArray[np.floating]:
         """`fit`, then `transform`."""

@@ -15,7 +15,7 @@ import anisoscope
 from anisoscope.errors import InputError, StoreError, UsageError
 from anisoscope.inference.retrieval import Labelled, conformal_threshold, search
 from anisoscope.results import Result
-from anisoscope.studies.calibrate.pairs import read_pairs
+from anisoscope.studies.pairs import read_pairs
 from encoders import sentence_folder
 
 Q, M, D = 60, 300, 12

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,17 +18,27 @@ from numpy.typing import NDArray
 
 from anisoscope.accumulate.keys import sequence_keys
 from anisoscope.errors import InputError, UsageError
-from anisoscope.inference.retrieval import Labelled
+from anisoscope.inference.retrieval import Found, Labelled, search
 from anisoscope.runs.job import Job
+from anisoscope.runs.settings import Settings, option
 from anisoscope.runs.writing import file_sha256
 
 if TYPE_CHECKING:
+    from anisoscope.inputs.vectors.source import VectorSource
     from anisoscope.models.open import OpenModel
     from anisoscope.runs.work.collected import Collected, Part
 
 QUERIES, DOCUMENTS = "pairs: queries", "pairs: documents"
 _SCORES = ("label", "score", "relevance")
 _SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+
+
+class PairSettings(Settings):
+    """Labelled pairs, and how they name rows or texts."""
+
+    pairs: str | None = option("Labelled pairs: a table of query, document, and label or score.", None, paths=True)
+    ids: str | None = option("Column of ids that the pairs name rows by (default: row numbers).", None)
+    query_prompt: str | None = option("Prompt of the queries of the pairs, by name or as words.", None)
 
 
 class Pairs:
@@ -88,6 +98,18 @@ def remember_pairs(job: Job) -> Pairs:
     return read_pairs(path)
 
 
+def pick_rows(job: Job, pairs: Pairs, documents: VectorSource, queries: VectorSource) -> Collected:
+    """The vectors of all queries and documents, by their ids."""
+    from anisoscope.runs.work.picks import Picks
+
+    def picked(label: str, source: VectorSource, wanted: list[str]) -> Part:
+        add = lambda sums, block: sums["picks"].offer(block.x, block.names)  # noqa: E731
+        return job.sum_vectors(label, source, lambda: {"picks": Picks(wanted)}, add)
+
+    found = {QUERIES: picked(QUERIES, queries, pairs.queries)}
+    return found | {DOCUMENTS: picked(DOCUMENTS, documents, pairs.documents)}
+
+
 def pick_texts(job: Job, model: OpenModel, pairs: Pairs) -> Collected:
     """The vectors of all queries and documents, by their texts."""
     from anisoscope.inputs.sources import Document, MemorySource
@@ -129,6 +151,22 @@ def labelled(pairs: Pairs, collected: Mapping[str, Part]) -> tuple[Labelled, lis
     keys, itself = sequence_keys(queries), np.array([-1 if apart else documents.get(query, -1) for query in queries])
     vectors = _matrix(queries, x[QUERIES]), _matrix(documents, x[DOCUMENTS])
     return Labelled(*vectors, table, scores, keys, itself), notes
+
+
+def kinds() -> dict[str, Any]:
+    """An empty collection for each observer of a study on embeddings and pairs."""
+    from anisoscope.runs.work.picks import Picks
+    from anisoscope.studies import folds
+
+    return {**folds.kinds(), "picks": Picks}
+
+
+def search_maps(data: Labelled, maps: Mapping[str, Callable[[Any], Any]], *, seed: int) -> dict[str, Found]:
+    """Search after every map."""
+    return {
+        name: search(replace(data, queries=made(data.queries), documents=made(data.documents)), seed=seed)
+        for name, made in maps.items()
+    }
 
 
 def _there(names: list[str], found: Mapping[int, NDArray[Any]]) -> dict[str, int]:
