@@ -7,20 +7,16 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import pytest
-import torch
 from transformers import BertConfig
 
+import anisoscope
 import zoo
 from anisoscope.errors import StoreError
 from anisoscope.geometry.nulls.isotropic import cosine_cdf, cosine_quantile
-from anisoscope.models.open import open_model
 from anisoscope.report.figures import block, final_norm, null, vocabulary
 from anisoscope.report.figures.style import save
 from anisoscope.runs.store import Run, write_run
 from anisoscope.runs.table import Row
-from anisoscope.studies.block.experiment import BlockSettings, block_study
-from anisoscope.studies.final_norm.study import FinalNormSettings, final_norm_study
-from anisoscope.studies.vocabulary import vocabulary_study
 
 mpl.use("agg")
 
@@ -31,14 +27,17 @@ def stored(folder: Path, command: str, rows: list[Row], arrays: dict[str, np.nda
 
 @pytest.fixture(scope="module")
 def block_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    config = BertConfig(
-        hidden_size=32, num_attention_heads=4, intermediate_size=64, vocab_size=200, num_hidden_layers=2,
-        max_position_embeddings=64, initializer_range=0.1,
-    )  # fmt: skip
-    settings = BlockSettings(arch=config, norms=(0.0, 1.0, 5.0, 10.0), seeds=3, sequences=1, length=32)
-    convolutional = BlockSettings(arch=zoo.config("convnext"), norms=settings.norms, seeds=2, sequences=1, length=32)
-    result = block_study([settings, convolutional])
-    return stored(tmp_path_factory.mktemp("block") / "run", "block", result.rows, result.arrays)
+    folder = tmp_path_factory.mktemp("block")
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "num_hidden_layers": 2}
+    config = BertConfig(**sizes, vocab_size=200, max_position_embeddings=64, initializer_range=0.1)
+    config.save_pretrained(folder / "bert")
+    zoo.config("convnext").save_pretrained(folder / "convnext")
+    archs = [str(folder / "bert"), str(folder / "convnext")]
+    found = anisoscope.block(
+        arch=archs, norms=[0.0, 1.0, 5.0, 10.0], seeds=3, sequences=1, length=32, out=folder / "run"
+    )
+    assert found.run is not None
+    return found.run
 
 
 def texts(figure) -> str:
@@ -47,10 +46,9 @@ def texts(figure) -> str:
 
 
 def test_every_figure_of_a_block_run_is_drawn_and_saved(block_run: Run, tmp_path: Path) -> None:
-    figures = block.figures_of(block_run)
-    assert {name.partition("_bert")[0] for name in figures if "bert" in name} == {
-        "figure_6a", "figure_6b", "figure_7", "figure_8a", "figure_8b", "figure_9", "figure_10",
-    }  # fmt: skip
+    figures = block.figures(block_run)
+    drawn = {name.partition("_bert")[0].removeprefix("figure_") for name in figures if "bert" in name}
+    assert drawn == {"6a", "6b", "7", "8a", "8b", "9", "10"}
     assert {name for name in figures if "convnext" in name} == {"figure_6a_convnext", "figure_6b_convnext"}
     assert "blocks_side_by_side" in figures
     for name, draw in figures.items():
@@ -124,12 +122,12 @@ def test_figure_18_puts_sites_at_their_dimension_above_the_quantile(tmp_path: Pa
 
 
 def test_vocabulary_figures_over_a_series(tmp_path: Path) -> None:
-    series = [
-        (step, open_model(zoo.module("gpt_neox", seed=step, head=True), processor=zoo.processor("gpt_neox")))
-        for step in (0, 1)
-    ]
-    result = vocabulary_study(series, points=60)
-    run = stored(tmp_path / "run", "vocabulary", result.rows, result.arrays)
+    for step in (0, 1):
+        zoo.module("gpt_neox", seed=step, head=True).save_pretrained(tmp_path / f"step{step}")
+        zoo.processor("gpt_neox").save_pretrained(tmp_path / f"step{step}")
+    models = [str(tmp_path / f"step{step}") for step in (0, 1)]
+    run = anisoscope.vocabulary(models, points=60, out=tmp_path / "run").run
+    assert run is not None
     m1, m4 = vocabulary.figure_m1(run), vocabulary.figure_m4(run)
     assert len(m1.axes) == 2
     assert len(m4.axes) == 4
@@ -142,11 +140,9 @@ def test_vocabulary_figures_over_a_series(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["gpt2", "bert"])
 def test_norm_figures_of_pre_and_post_norm_models(name: str, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(f"line {k}, and {k * k} more" for k in range(30)))
-    settings = FinalNormSettings(models=[], data=[str(tmp_path / "texts.txt")], documents="lines", length=24)
-    model = open_model(zoo.module(name), processor=zoo.processor(name))
-    with torch.no_grad():
-        result = final_norm_study([(None, model)], settings)
-    run = stored(tmp_path / "run", "final-norm", result.rows)
+    data = {"documents": "lines", "length": 24, "out": tmp_path / "run"}
+    run = anisoscope.final_norm(zoo.module(name), tmp_path / "texts.txt", processor=zoo.processor(name), **data).run
+    assert run is not None
     assert len(final_norm.closing_norms(run.rows())) == (3 if name == "bert" else 1)
     for label, draw in final_norm.figures(run).items():
         assert save(draw(run), tmp_path, label, formats=("png",))[0].stat().st_size > 5000

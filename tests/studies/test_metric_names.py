@@ -38,11 +38,11 @@ def measure(folder: Path) -> Iterable[Row]:
 
 
 def vectors(folder: Path) -> Iterable[Row]:
-    return anisoscope.measure_vectors(np.random.default_rng(0).standard_normal((200, 8)) + 1.0).rows
+    return anisoscope.vectors(np.random.default_rng(0).standard_normal((200, 8)) + 1.0).rows
 
 
 def compare(folder: Path) -> Iterable[Row]:
-    found = anisoscope.measure_vectors(np.random.default_rng(0).standard_normal((200, 24)) + 1.0)
+    found = anisoscope.vectors(np.random.default_rng(0).standard_normal((200, 24)) + 1.0)
     return anisoscope.compare(found, found).rows
 
 
@@ -93,8 +93,9 @@ def final_norm(folder: Path) -> Iterable[Row]:
 
 
 def blocks(folder: Path) -> Iterable[Row]:
-    from anisoscope.runs.measurement import Measurement
     from anisoscope.studies.block.study import BlockPlan, run_blocks
+
+    from anisoscope.runs.measurement import Measurement
 
     (folder / "config.json").write_text(json.dumps(zoo.config("bert").to_dict()))
     norm = Row(model="m", site="block.0", layer=0, metric="mean_norm", value=12.0, n=9)

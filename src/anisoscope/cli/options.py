@@ -139,16 +139,23 @@ def command(
     name: str, summary: str, help: str, parameters: list[inspect.Parameter], run: Callable[[dict[str, Any]], None]
 ) -> Any:
     """A command of typer with these parameters; `run` receives what was given."""
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(name, short_help=summary)(asking(parameters, help or summary, run))
+    return typer.main.get_command(single)
+
+
+def asking(
+    parameters: list[inspect.Parameter], help: str, run: Callable[[dict[str, Any]], None]
+) -> Callable[..., None]:
+    """A function as typer takes it, with these parameters and this help."""
 
     def function(**given: Any) -> None:
         run(given)
 
     function.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
     function.__annotations__ = {one.name: one.annotation for one in parameters}
-    function.__doc__ = _kept_lines(help or summary)
-    single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command(name, short_help=summary)(function)
-    return typer.main.get_command(single)
+    function.__doc__ = _kept_lines(help)
+    return function
 
 
 def _kept_lines(text: str) -> str:

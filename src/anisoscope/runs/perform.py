@@ -28,6 +28,7 @@ from anisoscope.runs.study import Findings, Study, find_study, lost
 from anisoscope.runs.work.collected import Collected, check_counts, report_of, state_of
 from anisoscope.runs.work.engines import Local, engine
 from anisoscope.runs.work.units import parse_shard
+from anisoscope.runs.writing import file_sha256
 
 RUNS = Path("anisoscope-runs")
 
@@ -203,6 +204,10 @@ def _change(job: Job, key: str, record: Mapping[str, Any]) -> str | None:
     if record["kind"] == "run":
         now = hashlib.sha256((Path(record["name"]) / "manifest.json").read_bytes()).hexdigest()
         return None if now == record["fingerprint"] else f"the run {record['name']}"
+    if record["kind"] == "file":
+        path = Path(record["name"])
+        same = path.is_file() and file_sha256(path) == record["fingerprint"]
+        return None if same else f"the file {path}"
     field = key.partition(" ")[0]
     if record["kind"] == "vectors":
         options = {name: getattr(job.settings, name) for name in ("column", "group") if hasattr(job.settings, name)}

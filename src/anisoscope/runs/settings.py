@@ -134,7 +134,7 @@ def parse_seeds(value: Any) -> Any:
     seeds: list[int] = []
     for part in value.split(","):
         ends = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", part)
-        if ends is None or int(ends[2] or ends[1]) - int(ends[1]) > 10_000:
+        if ends is None or not 0 <= int(ends[2] or ends[1]) - int(ends[1]) <= 10_000:
             raise ValueError("write seeds as 0-4 or 0,2,3")
         seeds += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
     return sorted(set(seeds))

@@ -85,6 +85,13 @@ class Run:
         with self._reading(SUMS) as path:
             return load_file(path) if path.exists() else {}
 
+    def state_arrays(self) -> dict[str, np.ndarray]:
+        """The sums as numpy arrays, for what needs no torch."""
+        from safetensors.numpy import load_file
+
+        with self._reading(SUMS) as path:
+            return load_file(path) if path.exists() else {}
+
     @contextmanager
     def _reading(self, name: str) -> Iterator[Path]:
         """Read a file of the run; a damaged, missing or foreign one becomes an error that names it."""

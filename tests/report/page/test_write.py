@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 import report_runs
-from anisoscope.cli.report import report
+from anisoscope.cli.commands.report import report
 from anisoscope.errors import StoreError, UsageError
 from anisoscope.report.page.data import find_subjects, page_data, run_labels
 from anisoscope.report.page.write import page_html, write_page

@@ -213,7 +213,7 @@ def test_only_sites_of_both_are_compared(original):
 
 
 def test_runs_without_a_common_site_are_refused(original):
-    other = anisoscope.measure_vectors(np.random.default_rng(0).standard_normal((200, 8)))
+    other = anisoscope.vectors(np.random.default_rng(0).standard_normal((200, 8)))
     with pytest.raises(UsageError, match="no site in common"):
         anisoscope.compare(original, other)
 

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from anisoscope.studies.measure.study import Machine
+from anisoscope.studies.plans import STUDIES
 from PIL import Image
 
 import zoo
 from anisoscope.errors import StoreError, UsageError
 from anisoscope.models import catalogue
 from anisoscope.report.page.paper import read_entries, write_paper_page
-from anisoscope.studies.measure.study import Machine
 from anisoscope.studies.paper import study as paper
 from anisoscope.studies.paper.checks import CHECKS
 from anisoscope.studies.paper.study import Scale, choose, figures, perform, status
-from anisoscope.studies.plans import STUDIES
 
 RECIPES = paper._recipes()
 KEPT = ("runs/*/measurements.parquet", "figures/*", "stand-ins/*/*/config.json")

@@ -9,6 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from anisoscope.studies.attention.study import AttentionSettings, attention_study
+from anisoscope.studies.measure.study import MeasureSettings, measure_models
+from anisoscope.studies.sweep.study import SweepSettings, sweep_series
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
@@ -19,11 +22,8 @@ from anisoscope.models.stand_ins import processors as stand_in_processors
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.store import open_run
 from anisoscope.runs.table import Row
-from anisoscope.studies.attention.study import AttentionSettings, attention_study
-from anisoscope.studies.measure.study import MeasureSettings, measure_models
 from anisoscope.studies.sweep import study as module
 from anisoscope.studies.sweep.dynamics import agreeing, kept_of, series_arrays, verdict_on
-from anisoscope.studies.sweep.study import SweepSettings, sweep_series
 
 STEPS = (0, 8, 16)
 

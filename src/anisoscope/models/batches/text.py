@@ -79,7 +79,8 @@ class TextFeed:
                     continue
                 place = start + number * ends  # the special tokens of earlier windows have places too
                 form = self._form(document.key, place, len(ids))
-                yield Window(document.key, place, (ids, len(front), len(back)), len(ids), len(ids), form)
+                size, whole = len(ids), len(tokens) <= room
+                yield Window(document.key, place, (ids, len(front), len(back)), size, size, form, whole)
 
     def _tokens(self, document: Document) -> tuple[Any, list[Any], list[Any]]:
         """The ids of a document, and what stands before and behind each of its windows: nothing, where it is ids."""

@@ -26,12 +26,11 @@ _BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows with the keys of their sequences; `whole` where every row is a sequence of its own."""
+    """Some rows with the keys of their sequences; without keys every row is one of its own, numbered from `start`."""
 
     x: NDArray[np.floating]
-    keys: Keys
-    positions: NDArray[np.int64] | None
-    whole: bool
+    keys: Keys | None = None
+    start: int | None = None
 
 
 def blocks_of(source: VectorSource, unit: Unit, start: int = 0) -> Iterator[tuple[int, Rows]]:
@@ -43,13 +42,13 @@ def blocks_of(source: VectorSource, unit: Unit, start: int = 0) -> Iterator[tupl
         if after <= start:
             continue
         kept = slice(max(0, start - first), None)
-        x, numbers = block.x[kept], np.arange(first, after)[kept]
+        x = block.x[kept]
         if block.keys is None:
-            yield after, Rows(x, numbers.astype(np.uint64), np.zeros(len(x), np.int64), whole=True)
+            yield after, Rows(x, start=max(first, start))
             continue
         names = block.keys[kept]
         if wanted is not None:
             mine = np.array([unit.wants(virtual_shard(name)) for name in names], dtype=bool)
             x, names = x[mine], [name for name, ours in zip(names, mine, strict=True) if ours]
         if len(x):
-            yield after, Rows(x, sequence_keys(names), None, whole=False)
+            yield after, Rows(x, sequence_keys(names))
