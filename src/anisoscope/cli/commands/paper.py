@@ -30,8 +30,8 @@ def paper(
     protocol: Annotated[
         str,
         typer.Option(
-            help="ours: raw states and norms apart, permutation tests. paper: the library's hidden states, one text per "
-            "sample, asymptotic p-values.",
+            help="ours: raw states and norms apart, permutation tests. "
+            "paper: the library's hidden states, one text per sample, asymptotic p-values.",
             metavar="ours|paper",
         ),
     ] = "ours",

@@ -260,7 +260,7 @@ def figure_23(run: Run, *, stands_in: str | None = None) -> Figure:
                 steps = arrays[f"seed-{seed}/steps"]
                 axes.plot(steps, cosine, color=colour(place), linewidth=1.1, label=f"seed {seed}")
                 step_axis(axes, steps, most=4)
-                bound = 1.96 * q.shape[1] ** -0.5
+            bound = 1.96 * arrays[f"seed-{seeds[0]}/{layer}/query_mean"][0].size ** -0.5
             axes.axhspan(-bound, bound, color="#DDDDDD", alpha=0.6, linewidth=0, zorder=0)
             axes.axhline(0, color=NULL, linewidth=0.7, linestyle=":")
             axes.set(ylim=(-1.08, 1.08))

@@ -120,7 +120,7 @@ def mark(figure: Figure, about: dict[str, Any]) -> None:
 
 
 def write_paper_page(folder: Path, *, advance: Callable[[], None] = lambda: None) -> tuple[Path, int]:
-    """Draw what is to be drawn and write `index.html`, failing statements first; its path and the number of pictures."""
+    """Draw what is to be drawn and write `index.html`, what fails first; its path and the number of pictures."""
     written = read_folder(folder)
     entries = [Entry(folder, about) for about in written["figures"]]
     entries.sort(key=lambda entry: not entry.fails)

@@ -60,13 +60,18 @@ class Figure:
 
 @dataclass(frozen=True)
 class LocalModel:
-    """Real weights that may stand under the figures of some runs; `own` if they are the paper's own."""
+    """Real weights that may stand under the figures of some runs; `own` if they are the paper's own.
+
+    - `stands_for`: the models of the paper whose statements it may be held against where those are missing.
+    - `data`: what it reads in place of the figure's data, below the folder of models; not at hand without it.
+    """
 
     id: str
     runs: tuple[str, ...]
     about: str
     own: bool = False
     stands_for: tuple[str, ...] = ()
+    data: str = ""
 
     @property
     def mark(self) -> str:
@@ -98,10 +103,9 @@ def data(kind: str) -> dict[str, str]:
 @cache
 def local_models() -> tuple[LocalModel, ...]:
     """Real weights of the same families, by file `local`."""
-    lists = ("runs", "stands_for")
     return tuple(
-        LocalModel(**{name: tuple(value) if name in lists else value for name, value in written.items()})
-        for written in read("local")["models"]
+        LocalModel(**{**one, "runs": tuple(one["runs"]), "stands_for": tuple(one.get("stands_for", ()))})
+        for one in read("local")["models"]
     )
 
 

@@ -21,7 +21,7 @@ FORMAT = 2
 
 @dataclass(frozen=True)
 class Tested:
-    """A statement and what was seen. `by_input`: the same under other inputs; `on`: the models that stood for others."""
+    """A statement and what was seen; `by_input`: under each input; `on`: the models that stood for the paper's."""
 
     statement: Statement
     seen: Seen

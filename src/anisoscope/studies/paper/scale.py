@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from anisoscope.errors import UsageError
@@ -77,7 +78,17 @@ class Scale:
 
     def at_hand(self) -> list[recipes.LocalModel]:
         """The real weights that lie in the folder of models."""
-        return [one for one in recipes.local_models() if in_mirror(one.id, models_dir=self.models_dir) is not None]
+        return [
+            one
+            for one in recipes.local_models()
+            if in_mirror(one.id, models_dir=self.models_dir) is not None
+            and (not one.data or (Path(self.models_dir or ".") / one.data).exists())
+        ]
+
+    def own_data(self, model: str) -> dict[str, list[str]]:
+        """The data of a model that reads something else than its figure's."""
+        found = [one for one in self.at_hand() if one.id == model and one.data] if self.name == "local" else []
+        return {"data": [str(Path(self.models_dir or ".") / found[0].data)]} if found else {}
 
     def stands_for(self) -> Mapping[str, tuple[str, ...]]:
         """Which models of the paper a model at hand may stand for, by short name."""

@@ -86,7 +86,7 @@ def _make(
         try:
             if scale.name == "demo":
                 prepare([model], recipes.stand_ins(), out / "stand-ins", announce=announce)
-            own = {**settings, "models": _checkpoints(model, recipe, scale, out)}
+            own = {**settings, **scale.own_data(model), "models": _checkpoints(model, recipe, scale, out)}
             yield _run(recipe["command"], own, out / "runs" / name / short_name(model), options)
         except AnisoscopeError as error:
             announce(f"{name}, {model}: {str(error).splitlines()[0]}")

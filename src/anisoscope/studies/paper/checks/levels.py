@@ -122,7 +122,9 @@ def decoder_extreme(evidence: Evidence, *, models: Sequence[str], extends: bool 
 def judge_decoder(read: Stacks) -> Seen:
     peak = max(read.decoder, key=value_of)
     means = [float(np.mean([value_of(row) for row in part])) for part in (read.encoder, read.decoder)]
-    words = f"highest {interval(peak)} at {place(peak)}; average {means[1]:.2f} in the decoder, {means[0]:.2f} in the encoder"
+    words = (
+        f"highest {interval(peak)} at {place(peak)}; average {means[1]:.2f} in the decoder, {means[0]:.2f} before it"
+    )
     return Seen(value_of(peak) >= EXTREME and means[1] > means[0], words)
 
 

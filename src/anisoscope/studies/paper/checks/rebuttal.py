@@ -110,7 +110,7 @@ def small_bias(evidence: Evidence, *, isotropic: Sequence[str], anisotropic: Seq
     cosine = {model: last(evidence, "mean_cosine", model, OF_NORM) for model in found}
     wrong = [m for m in found if (value := cosine[m]) is not None and (value < ISOTROPIC) != (m in groups[0])]
     told = ", ".join(f"{model} {cosine[model]:.2f}" for model in wrong)
-    note = f"no test here: cosine after the final norm {told}, where the statement is about models that are isotropic below {ISOTROPIC:g} and others above"
+    note = f"no test: isotropic is a cosine below {ISOTROPIC:g} after the final norm, and here it is {told}"
     lower = sum(model in groups[0] for model in found)
     return Order(tuple(found), tuple(found.values()), lower, metrics, note if wrong else "")
 
@@ -140,7 +140,7 @@ class Drop:
 
 
 def sharp_drop(evidence: Evidence, *, models: Sequence[str], extends: bool = False) -> Drop | None:
-    """The cosine between sequences is high through the stack, and falls sharply in the last block and the final norm."""
+    """The cosine between sequences is high through the stack and falls sharply in the last block and the final norm."""
     blocks, before, after = {}, {}, {}
     for model in evidence.wanted(models, extends=extends):
         rows = at_last_step(evidence.rows("mean_cosine_inter", model=model, site="block.*"))
@@ -155,7 +155,7 @@ def sharp_drop(evidence: Evidence, *, models: Sequence[str], extends: bool = Fal
 def judge_drop(read: Drop) -> Seen:
     good = [read.blocks[model] >= HIGH and read.after[model] <= SHARP * read.before[model] for model in read.blocks]
     told = "; ".join(
-        f"{model}: {read.blocks[model]:.2f} on average over the blocks, {read.before[model]:.2f} before the last block, "
+        f"{model}: {read.blocks[model]:.2f} on average over the blocks, {read.before[model]:.2f} before the last one, "
         f"{read.after[model]:.2f} after the final norm"
         for model in read.blocks
     )
