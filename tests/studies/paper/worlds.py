@@ -26,7 +26,9 @@ class Made:
         return self.held
 
 
-def evidence(rows: list[Row], arrays: dict[str, np.ndarray] | None = None, group: str = "tokens", **more: Any) -> Evidence:
+def evidence(
+    rows: list[Row], arrays: dict[str, np.ndarray] | None = None, group: str = "tokens", **more: Any
+) -> Evidence:
     return Evidence([(group, Made(rows, arrays or {}))], **more)  # type: ignore[list-item]
 
 

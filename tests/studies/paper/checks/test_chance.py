@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from studies.paper.worlds import cosine, evidence, layers, means
 
 from anisoscope.runs.table import Row
 from anisoscope.studies.paper.checks import passing_share, percent, registry
 from anisoscope.studies.paper.checks.evidence import Evidence
+from studies.paper.worlds import cosine, evidence, layers, means
 
 Random = np.random.Generator
 World = tuple[Evidence, dict[str, Any]]
