@@ -50,7 +50,7 @@ def perform(
     made: Made = {}
     failed: dict[str, str] = {}
     possible = [figure for figure in chosen if not scale.not_testable(figure)]
-    for name in dict.fromkeys(run for figure in possible for run in figure.runs):
+    for name in dict.fromkeys(run for figure in possible for run in needed(figure, scale)):
         announce(f"{name}: {recipes.runs()[name]['command']}")
         try:
             runs = _make(name, scale, out, machine or Machine(), existing=existing, announce=announce)
@@ -61,6 +61,13 @@ def perform(
     results = [_result(figure, made, failed, scale) for figure in chosen]
     keep(results, earlier, scale, out)
     return results
+
+
+def needed(figure: Figure, scale: Scale) -> tuple[str, ...]:
+    """The runs of a figure: a figure without published models is not held against stand-ins."""
+    if figure.modelless and scale.name == "demo":
+        return tuple(name for name in figure.runs if "models" not in recipes.runs()[name])
+    return figure.runs
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
@@ -116,15 +123,16 @@ def _checkpoints(model: str, recipe: Mapping[str, Any], scale: Scale, out: Path)
 
 
 def _result(figure: Figure, made: Made, failed: Mapping[str, str], scale: Scale) -> Result:
-    kinds = dict.fromkeys(recipes.runs()[name].get("data") for name in figure.runs)
+    names = needed(figure, scale)
+    kinds = dict.fromkeys(recipes.runs()[name].get("data") for name in names)
     told = [words for kind in kinds if kind is not None and (words := scale.about_data(kind))]
     known: dict[str, Any] = {"marks": scale.marks(figure), "data": tuple(told)}
     known["stands_in"] = about_stand_ins(figure) if scale.name == "demo" and not figure.modelless else None
     untestable = scale.not_testable(figure)
-    missing = [failed[name] for name in figure.runs if name in failed and (name != "tokens" or not figure.by_input)]
-    if missing and (not figure.together or not any(made.get(name) for name in figure.runs)):
+    missing = [failed[name] for name in names if name in failed and (name != "tokens" or not figure.by_input)]
+    if missing and (not figure.together or not any(made.get(name) for name in names)):
         return Result(figure, failed=missing[0], **known)
-    grouped = [(name, run) for name in figure.runs for run in made.get(name, ())]
+    grouped = [(name, run) for name in names for run in made.get(name, ())]
     evidence = Evidence(
         grouped,
         stands_for=scale.stands_for(),

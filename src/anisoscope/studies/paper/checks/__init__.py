@@ -68,7 +68,7 @@ def passing_share(check: Check, read: Any, *, draws: int = DRAWS, seed: int = 0)
     """The share of draws of the null that a check passes."""
     assert check.null is not None
     generator = np.random.default_rng(seed)
-    return sum(check.judge(check.null(read, generator)).holds is True for _ in range(draws)) / draws
+    return sum(bool(check.judge(check.null(read, generator)).holds) for _ in range(draws)) / draws
 
 
 def percent(share: float) -> str:

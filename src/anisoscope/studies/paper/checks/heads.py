@@ -140,7 +140,7 @@ def judge_layers(read: Heads) -> Seen:
     words = (
         f"mean cosine of the {part} {count} of {len(numbers)} layers {beginning:+.2f} → {end:+.2f} (null ±{bound:.2f})"
     )
-    return Seen(sign * end > bound and sign * (end - beginning) > 0, f"{words}; at the end by layer {by_layer}")
+    return Seen(bool(sign * end > bound and sign * (end - beginning) > 0), f"{words}; at the end by layer {by_layer}")
 
 
 # -- when it begins ----------------------------------------------------------------------------------------------------
