@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from anisoscope.studies.measure.study import MeasureSettings, measure_models
 
 import anisoscope
 import zoo

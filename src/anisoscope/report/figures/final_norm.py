@@ -15,7 +15,7 @@ import numpy as np
 
 from anisoscope.errors import StoreError
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
-from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, style
+from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, shown_name, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -87,7 +87,7 @@ def figure_m2(run: Run) -> Figure:
             mine = [site for name, site in sites if name == model]
             _draw_stack(panel, [row for row in rows if row.model == model], mine)
             _pair_quantile(panel, run.rows(model=model, metric="dimension", positions="all"))
-            panel.set_title(f"M2  {model.rpartition('/')[2]}")
+            panel.set_title(f"M2  {shown_name(model)}")
         panels[0, 0].set_ylabel("mean cosine")
         panels[0, 0].legend(loc="best")
     return figure
@@ -120,7 +120,7 @@ def figure_m3(run: Run) -> Figure:
         for panel in (middle, right):
             panel.axhline(0, color=NULL, linestyle=":", linewidth=1)
             panel.legend(loc="best", fontsize=6.5)
-        figure.suptitle(f"M3  {norms[0].model.rpartition('/')[2]}", fontsize=8.5, fontweight="bold", x=0.01, ha="left")
+        figure.suptitle(f"M3  {shown_name(norms[0].model)}", fontsize=8.5, fontweight="bold", x=0.01, ha="left")
     return figure
 
 

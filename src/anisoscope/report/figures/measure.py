@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
-from anisoscope.report.figures.style import COLUMN, NULL, WIDE, colour, label_ends, marker, stand_in, style
+from anisoscope.report.figures.style import COLUMN, NULL, WIDE, colour, label_ends, marker, shown_name, stand_in, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -35,14 +35,15 @@ def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
     return figures
 
 
-def figure_layers(run: Run, *, title: str = "", stands_in: str | None = None) -> Figure:
-    """Average cosine by site, one line a model."""
+def figure_layers(runs: Run | Sequence[Run], *, title: str = "", stands_in: str | None = None) -> Figure:
+    """Average cosine by site, one line per model of a run or of several."""
     import matplotlib.pyplot as plt
 
-    rows = _layers(run)
+    several = [runs] if isinstance(runs, Run) else runs
+    rows = [row for run in several for row in _layers(run)]
     with style():
         figure, axes = plt.subplots(figsize=(COLUMN, 2.4), layout="constrained")
-        draw_layers(axes, rows, run.rows(metric="dimension", positions="all"))
+        draw_layers(axes, rows, [row for run in several for row in run.rows(metric="dimension", positions="all")])
         axes.set(title=title, xlabel=depth_label(rows), ylabel="average cosine")
         if stands_in:
             stand_in(figure, stands_in)
@@ -90,7 +91,7 @@ def draw_layers(axes: Axes, rows: Sequence[Row], dimensions: Sequence[Row]) -> N
     elif widths and (d := min(widths.values())) > 1:
         _draw_null(axes, float(cosine_quantile(0.95, d)), f"95 % of isotropic pairs, d = {d}", lines)
     beside = right + 0.02 * (right + 0.4)  # outside the panel, where no other model's line runs
-    names = [model.rpartition("/")[2] for model in models]
+    names = [shown_name(model) for model in models]
     label_ends(
         axes,
         [(beside, float(y[-1]), name, colour(i)) for i, (name, (_, y)) in enumerate(zip(names, lines, strict=True))],
@@ -184,7 +185,7 @@ def figure_drift_tests(runs: Run | Sequence[Run], *, method: str = "spearman") -
                 [max(p or 0, 2e-5) for _, p in shown], places, marker=shape, s=18, color=colour(k), label=label
             )
         axes.axvline(SIGNIFICANT, color="#C00000", linestyle=":", linewidth=1.1)
-        axes.set_yticks(range(len(models)), [model.rpartition("/")[2] for model in models])
+        axes.set_yticks(range(len(models)), [shown_name(model) for model in models])
         axes.set_ylim(len(models) - 0.5, -0.5)
         axes.set(
             xscale="log", xlim=(1e-5, 1.5), xlabel=f"p-value of {method.capitalize()}'s test over layers (permutation)"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anisoscope.geometry.nulls.isotropic import cosine_cdf, cosine_density, cosine_quantile
-from anisoscope.report.figures.style import COLUMN, INK, NULL, colour, marker, style
+from anisoscope.report.figures.style import COLUMN, INK, NULL, colour, marker, shown_name, style
 from anisoscope.runs.store import Run, open_run
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def figure_18(runs: Sequence[Run] = ()) -> Figure:
                 markersize=3,
                 alpha=0.8,
                 markeredgewidth=0,
-                label=model.rpartition("/")[2],
+                label=shown_name(model),
             )
         axes.axhline(0, color=INK, linewidth=0.6)
         axes.set(xscale="log", ylim=(min([-0.05, *(s.mean_cosine - 0.03 for _, s in found)]), 1.03))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anisoscope.errors import StoreError
-from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, style
+from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, shown_name, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -146,5 +146,5 @@ def _step_label(run: Run) -> str:
 
 
 def _model(run: Run) -> str:
-    names = dict.fromkeys(row.model.rpartition("/")[2] for row in run.rows(metric="partition_one_sided"))
+    names = dict.fromkeys(shown_name(row.model) for row in run.rows(metric="partition_one_sided"))
     return ", ".join(list(names)[:3]) + (" …" if len(names) > 3 else "")

@@ -147,6 +147,33 @@ def reaction_bert(target: Path) -> None:
     (target / "vocab.txt").unlink()  # a tokenizer of words would read it otherwise
 
 
+def antiberty(target: Path, vocabulary: list[str]) -> None:
+    """BERT over antibodies: heads for species and chain are dropped, and the tokenizer of single letters is written."""
+    file = target / "pytorch_model.bin"
+    weights = torch.load(file, map_location="cpu", weights_only=True)
+    config = transformers.BertConfig.from_json_file(target / "config.json")
+    config.architectures = None
+    model = transformers.BertModel(config, add_pooling_layer=False)
+    own = {name.removeprefix("bert."): weight for name, weight in weights.items() if name.startswith("bert.")}
+    model.load_state_dict({name: weight for name, weight in own.items() if name in model.state_dict()}, strict=True)
+    file.unlink()
+    model.save_pretrained(target)
+    letters_tokenizer(vocabulary).save_pretrained(target)
+
+
+def letters_tokenizer(vocabulary: list[str]) -> transformers.PreTrainedTokenizerFast:
+    """One token per letter, between [CLS] and [SEP]; spaces and line ends are passed over."""
+    words = {word: index for index, word in enumerate(vocabulary)}
+    tokenizer = Tokenizer(models.WordLevel(vocab=words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex("."), behavior="isolated")]
+    )
+    ends = [(name, words[name]) for name in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
+    names = {f"{name}_token": f"[{name.upper()}]" for name in ("cls", "sep", "unk", "pad", "mask")}
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=512, **names)
+
+
 def _rename(key: str, table: tuple[tuple[str, str], ...]) -> str:
     for pattern, name in table:
         key = re.sub(pattern, name, key)
