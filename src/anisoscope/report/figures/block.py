@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anisoscope.errors import StoreError
-from anisoscope.report.figures.style import COLUMN, FAINT, INK, NULL, WIDE, colour, label_ends, style
+from anisoscope.report.figures.style import COLUMN, FAINT, INK, NULL, WIDE, colour, label_ends, null_line, style
 from anisoscope.runs.store import Run
 
 if TYPE_CHECKING:
@@ -348,18 +348,7 @@ def _root_d(axes: Axes, run: Run, model: str) -> None:
     if not predicted or predicted[0].value is None:
         return
     root = predicted[0].value ** 0.5
-    axes.axhline(root, color=NULL, linestyle=":", linewidth=1)
-    axes.annotate(
-        f"$\\sqrt{{d}}$ = {root:.2f}, LayerNorm's scale",
-        (1, root),
-        xycoords=("axes fraction", "data"),
-        xytext=(-2, 2),
-        textcoords="offset points",
-        ha="right",
-        va="bottom",
-        fontsize=6,
-        color=NULL,
-    )
+    null_line(axes, root, f"$\\sqrt{{d}}$ = {root:.2f}, LayerNorm's scale")
 
 
 def _mark_fixed_point(axes: Axes, run: Run, model: str, entering: Curve) -> None:

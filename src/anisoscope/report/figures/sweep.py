@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -258,23 +258,11 @@ def figure_14(run: Run, *, stands_in: str | None = None) -> Figure:
 
 def figure_23(run: Run, *, stands_in: str | None = None) -> Figure:
     """cos(Q̄, K̄) over steps with the heads of a layer concatenated: one panel per layer, one line per seed."""
-    import matplotlib.pyplot as plt
-
     arrays, seeds = run.arrays(), _seeds(run)
     bases = [name.removesuffix("/query_mean") for name in arrays if name.endswith("/query_mean")]
     layers = sorted({base.partition("/")[2] for base in bases}, key=lambda site: int(site.rpartition(".")[2]))
-    columns = min(4, len(layers))
-    rows = -(-len(layers) // columns)
     with style():
-        figure, grid = plt.subplots(
-            rows,
-            columns,
-            figsize=(WIDE * max(columns, 2) / 4, 0.5 + 1.5 * rows),
-            sharex=True,
-            sharey=True,
-            squeeze=False,
-            layout="constrained",
-        )
+        figure, grid = _panels(len(layers))
         for axes, layer in zip(grid.flat, layers, strict=False):
             for place, seed in enumerate(seeds):
                 query, key = (arrays[f"seed-{seed}/{layer}/{side}_mean"] for side in ("query", "key"))
@@ -302,26 +290,25 @@ def figure_23(run: Run, *, stands_in: str | None = None) -> Figure:
     return figure
 
 
-def _by_head(run: Run, metric: str, label: str, *, seeds: Sequence[int | None], stands_in: str | None) -> Figure:
+def _panels(layers: int) -> Any:
+    """A figure with a panel for each layer, at most four side by side, on shared axes."""
     import matplotlib.pyplot as plt
 
+    columns = min(4, layers)
+    rows = -(-layers // columns)
+    size = (WIDE * max(columns, 2) / 4, 0.5 + 1.5 * rows)
+    shared = {"sharex": True, "sharey": True, "squeeze": False, "layout": "constrained"}
+    return plt.subplots(rows, columns, figsize=size, **shared)
+
+
+def _by_head(run: Run, metric: str, label: str, *, seeds: Sequence[int | None], stands_in: str | None) -> Figure:
     lines = {
         seed: lines_of(row for row in run.rows(metric=metric, seed=seed) if row.head is not None) for seed in seeds
     }
     layers = list(dict.fromkeys(site.rpartition(".head.")[0] for found in lines.values() for site in found))
-    columns, labels = min(4, len(layers)), {}
-    rows = -(-len(layers) // columns)
-    arrays = run.arrays()
+    labels, arrays = {}, run.arrays()
     with style():
-        figure, grid = plt.subplots(
-            rows,
-            columns,
-            figsize=(WIDE * max(columns, 2) / 4, 0.5 + 1.5 * rows),
-            sharex=True,
-            sharey=True,
-            squeeze=False,
-            layout="constrained",
-        )
+        figure, grid = _panels(len(layers))
         for axes, layer in zip(grid.flat, layers, strict=False):
             d = arrays[f"seed-{seeds[0]}/{layer}/query_mean"].shape[-1]
             labels[axes] = _panel(axes, layer, lines, bounded=metric == "query_key_cosine", d=d)
