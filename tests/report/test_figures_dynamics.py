@@ -54,7 +54,8 @@ def arrays_of(seed: int) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {f"seed-{seed}/steps": np.array(STEPS)}
     for layer in range(LAYERS):
         base = f"seed-{seed}/block.{layer}"
-        arrays[f"{base}/query_mean"] = rng.normal(size=(len(STEPS), HEADS, D))
+        for side in ("query", "key"):
+            arrays[f"{base}/{side}_mean"] = rng.normal(size=(len(STEPS), HEADS, D))
         for plane in ("union", "keys", "queries"):
             arrays[f"{base}/{plane}/share"] = np.full((HEADS, D), 1 / D)
             for side in ("query", "key"):
@@ -131,9 +132,19 @@ def test_paths_have_an_arrow_from_checkpoint_to_checkpoint(run: Run) -> None:
             assert len(arrows) == 2 * (len(STEPS) - 1)
 
 
-@pytest.mark.parametrize(("figure", "lines"), [(dynamics.figure_13, HEADS), (dynamics.figure_23, 2 * HEADS)])
-def test_cosines_have_a_panel_a_layer_a_line_a_head_and_the_null_band(run: Run, figure, lines: int) -> None:
-    drawn = figure(run)
+def test_heads_of_a_layer_are_concatenated_one_line_per_seed(run: Run) -> None:
+    drawn, arrays = dynamics.figure_23(run), run.arrays()
+    panels = [axes for axes in drawn.axes if axes.get_visible()]
+    assert [axes.get_title() for axes in panels] == [f"block.{layer}" for layer in range(LAYERS)]
+    query, key = (arrays[f"seed-1/block.2/{side}_mean"][-1].ravel() for side in ("query", "key"))
+    curves = [line for line in panels[2].lines if len(line.get_xdata()) == len(STEPS)]
+    assert len(curves) == 2
+    expected = query @ key / np.linalg.norm(query) / np.linalg.norm(key)
+    assert curves[1].get_ydata()[-1] == pytest.approx(expected)
+
+
+def test_cosines_have_a_panel_per_layer_a_line_per_head_and_the_null_band(run: Run) -> None:
+    drawn, lines = dynamics.figure_13(run), HEADS
     panels = [axes for axes in drawn.axes if axes.get_visible()]
     assert [axes.get_title(loc="left") for axes in panels] == [f"block.{layer}" for layer in range(LAYERS)]
     for axes in panels:
