@@ -135,7 +135,7 @@ def test_paths_have_an_arrow_from_checkpoint_to_checkpoint(run: Run) -> None:
 def test_heads_of_a_layer_are_concatenated_one_line_per_seed(run: Run) -> None:
     drawn, arrays = dynamics.figure_23(run), run.arrays()
     panels = [axes for axes in drawn.axes if axes.get_visible()]
-    assert [axes.get_title() for axes in panels] == [f"block.{layer}" for layer in range(LAYERS)]
+    assert [axes.get_title(loc="left") for axes in panels] == [f"block.{layer}" for layer in range(LAYERS)]
     query, key = (arrays[f"seed-1/block.2/{side}_mean"][-1].ravel() for side in ("query", "key"))
     curves = [line for line in panels[2].lines if len(line.get_xdata()) == len(STEPS)]
     assert len(curves) == 2
