@@ -126,7 +126,7 @@ def pick_texts(job: Job, model: OpenModel, pairs: Pairs) -> Collected:
         job.use(MemorySource([Document(text, text) for text in texts], modality="text", name=label), field=label)
         led = replace(model, encoder=encoder)
         make = lambda encoder=encoder: {"picks": TextPicks(encoder)}  # noqa: E731  # made anew for every unit
-        found[label] = job.run(label, led, make, field=label, limit=None)
+        found[label] = job.run(label, led, make, field=label, limit=None, first=True)
     return found
 
 
