@@ -148,9 +148,10 @@ def labelled(pairs: Pairs, collected: Mapping[str, Part]) -> tuple[Labelled | No
         return None, ["no related pair is in this share of the data: search is measured when the shares are merged"]
     if not related:
         raise InputError(
-            "no related pair has vectors", got=f"{lost} pairs without",
+            "no related pair has vectors",
+            got=f"{lost} pairs without",
             do="name the column of ids with --ids; without it ids are row numbers",
-        )  # fmt: skip
+        )
     notes = [f"{lost} pairs left out: a query or a document has no vector"] if lost else []
     table = np.array([(q, d) for q, d, _ in kept], dtype=np.int64)
     scores = np.array([score for _, _, score in kept])

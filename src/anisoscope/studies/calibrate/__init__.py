@@ -132,12 +132,20 @@ def with_queries(asked: Any, documents: HeldOut) -> HeldOut:
 def _rows(estimates: Mapping[str, Sequence[Estimate]], protocol: str) -> list[Row]:
     return [
         Row(
-            site=name, metric=one.metric, value=one.value, low=one.low, high=one.high, at=one.at, null=one.null,
-            n=one.n, note=one.note, protocol=protocol,
+            site=name,
+            metric=one.metric,
+            value=one.value,
+            low=one.low,
+            high=one.high,
+            at=one.at,
+            null=one.null,
+            n=one.n,
+            note=one.note,
+            protocol=protocol,
         )
         for name, found in estimates.items()
         for one in found
-    ]  # fmt: skip
+    ]
 
 
 def _protocol(settings: CalibrateSettings, collected: Collected, held: int, fitted: int) -> dict[str, Any]:
