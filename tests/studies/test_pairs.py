@@ -148,6 +148,20 @@ def test_texts_of_pairs_are_embedded_queries_with_their_prompt(tmp_path):
         anisoscope.calibrate(str(folder), pairs=str(pairs), query_prompt="query", out=out)
 
 
+def test_shards_of_a_calibration_with_pairs_add_up(tmp_path):
+    many = np.concatenate([DOCUMENTS, np.random.default_rng(5).standard_normal((20_000, D)).astype(np.float32)])
+    np.save(tmp_path / "x.npy", many)
+    pairs = table(tmp_path / "p.csv", [(k, 18_000 + k, 1) for k in range(200)] + [(k, k + 1, 0) for k in range(200)])
+    asked = {"pairs": str(pairs), "rate": [0.05]}
+    whole = anisoscope.calibrate(tmp_path / "x.npy", **asked)
+    shards = [tmp_path / f"{k}" for k in range(2)]
+    for k, out in enumerate(shards):
+        anisoscope.calibrate(tmp_path / "x.npy", **asked, shard=f"{k}/2", out=out)  # no share holds a whole pair
+    merged = anisoscope.merge(shards, tmp_path / "merged")
+    for metric in ("ndcg", "floor_mean"):
+        assert value(merged, "raw", metric) == pytest.approx(value(whole, "raw", metric), abs=1e-9)
+
+
 @pytest.mark.parametrize(
     ("rows", "error"),
     [([("a", "b", 0)], "no pair is related"), ([("a", "", 1)], "without query"), ([("a", "b", "yes")], "not a number")],

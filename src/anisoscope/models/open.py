@@ -144,7 +144,7 @@ def open_model(
         notes=_notes(place, folder, module),
         reading=reading,
     )
-    return _encoding(opened, folder, pool, prompt)
+    return _encoding(opened, None if place.kind == "gguf" else folder, pool, prompt)
 
 
 def _encoding(model: OpenModel, folder: Path | None, pool: str, prompt: str | None) -> OpenModel:

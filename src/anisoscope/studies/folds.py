@@ -116,7 +116,7 @@ def embed_folds(job: Job, model: OpenModel) -> Part:
         job.use(sentences())
     group = topic_of if own else str
     options = {"sample": settings.sample, "seed": settings.seed, "device": sums_device(job.machine.device)}
-    return job.run(model.name, model, lambda: {OBSERVER: FoldSums(model.encoder, group=group, **options)})
+    return job.run(model.name, model, lambda: {OBSERVER: FoldSums(model.encoder, group=group, **options)}, first=True)
 
 
 @dataclass(frozen=True)

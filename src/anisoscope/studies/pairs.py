@@ -104,7 +104,9 @@ def pick_rows(job: Job, pairs: Pairs, documents: VectorSource, queries: VectorSo
 
     def picked(label: str, source: VectorSource, wanted: list[str]) -> Part:
         add = lambda sums, block: sums["picks"].offer(block.x, block.names)  # noqa: E731
-        return job.sum_vectors(label, source, lambda: {"picks": Picks(wanted)}, add)
+        part = job.sum_vectors(label, source, lambda: {"picks": Picks(wanted)}, add)
+        part.about["share"] = job.machine.shard is not None
+        return part
 
     found = {QUERIES: picked(QUERIES, queries, pairs.queries)}
     return found | {DOCUMENTS: picked(DOCUMENTS, documents, pairs.documents)}
@@ -126,24 +128,30 @@ def pick_texts(job: Job, model: OpenModel, pairs: Pairs) -> Collected:
         job.use(MemorySource([Document(text, text) for text in texts], modality="text", name=label), field=label)
         led = replace(model, encoder=encoder)
         make = lambda encoder=encoder: {"picks": TextPicks(encoder)}  # noqa: E731  # made anew for every unit
-        found[label] = job.run(label, led, make, field=label, limit=None)
+        found[label] = job.run(label, led, make, field=label, limit=None, first=True)
+        found[label].about["share"] = job.machine.shard is not None
     return found
 
 
-def labelled(pairs: Pairs, collected: Mapping[str, Part]) -> tuple[Labelled, list[str]]:
+def labelled(pairs: Pairs, collected: Mapping[str, Part]) -> tuple[Labelled | None, list[str]]:
     """The pairs with their vectors, and what has to be said about those that have none.
 
-    A document of the query's name is the query itself, unless queries are files of their own.
+    A document of the query's name is the query itself, unless queries are files of their own. A share of the data may
+    hold no whole pair: then there is nothing to search yet.
     """
     x = {label: collected[label].get("picks", "rows").found for label in (QUERIES, DOCUMENTS)}
     queries, documents = _there(pairs.queries, x[QUERIES]), _there(pairs.documents, x[DOCUMENTS])
     kept = [(queries[q], documents[d], score) for q, d, score in pairs.rows if q in queries and d in documents]
     lost = len(pairs.rows) - len(kept)
-    if not any(score > 0 for _, _, score in kept):
+    related = any(score > 0 for _, _, score in kept)
+    if not related and collected[QUERIES].about.get("share"):
+        return None, ["no related pair is in this share of the data: search is measured when the shares are merged"]
+    if not related:
         raise InputError(
-            "no related pair has vectors", got=f"{lost} pairs without",
+            "no related pair has vectors",
+            got=f"{lost} pairs without",
             do="name the column of ids with --ids; without it ids are row numbers",
-        )  # fmt: skip
+        )
     notes = [f"{lost} pairs left out: a query or a document has no vector"] if lost else []
     table = np.array([(q, d) for q, d, _ in kept], dtype=np.int64)
     scores = np.array([score for _, _, score in kept])

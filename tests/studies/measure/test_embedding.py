@@ -119,6 +119,15 @@ def test_a_long_text_counts_once_cut_where_the_library_cuts_it_while_its_layers_
     assert next(row for row in found.rows if row.metric == "spearman_drift_norm").n == 3  # no layer
 
 
+def test_where_only_whole_texts_are_looked_at_only_their_beginnings_run(tmp_path):
+    folder = sentence_folder(tmp_path / "model", length=12)
+    found = anisoscope.measure(str(folder), TEXTS, sites=["embedding"], neighbours=False)
+    whole = anisoscope.measure(str(folder), TEXTS, neighbours=False)
+    assert next(iter(found.data.values()))["windows"] == len(TEXTS) < next(iter(whole.data.values()))["windows"]
+    cosine = found.value("mean_cosine", site="embedding")
+    assert cosine == pytest.approx(whole.value("mean_cosine", site="embedding"), abs=1e-6)
+
+
 @pytest.mark.parametrize("pool", ["mean", "cls", "last", "max", "weighted"])
 def test_any_other_text_model_is_pooled_as_asked(tmp_path, pool):
     from anisoscope.models.encoders import POOLS

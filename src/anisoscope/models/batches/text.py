@@ -38,8 +38,8 @@ class TextFeed:
     look_ahead = 128
     keeps = True
 
-    def __init__(self, model: OpenModel, items: Selection, *, length: float | None) -> None:
-        self.items = items
+    def __init__(self, model: OpenModel, items: Selection, *, length: float | None, first: bool = False) -> None:
+        self.items, self.first = items, first
         self.tokenizer = getattr(model.processor, "tokenizer", model.processor)
         self.config, self.main_input = getattr(model.module, "config", None), main_input(model.module)
         self.rows = vocabulary_rows(model.module)
@@ -50,8 +50,9 @@ class TextFeed:
         self.decodes, self.masks = "decoder_input_ids" in taken, "attention_mask" in taken
         self.shares = _shares(model.family, self.masks)
         self.minimum = getattr(self.config, "downsampling_rate", 1) if model.family == "canine" else 1
+        cut = "to their first" if first else "into windows of at most"
         self.protocol = {
-            "windows": f"documents cut into windows of at most {self.length} tokens, special tokens included",
+            "windows": f"documents cut {cut} {self.length} tokens, special tokens included",
             "batches": self.shares,
         }
         if self.encoder is not None and self.encoder.prompt:
@@ -75,7 +76,8 @@ class TextFeed:
             tally["empty"] += not len(tokens)
             ends = len(front) + len(back)
             room = self.length - ends
-            for number, start in enumerate(range(0, len(tokens), room)):
+            starts = range(0, len(tokens), room)
+            for number, start in enumerate(starts[:1] if self.first else starts):
                 ids = np.asarray([*front, *tokens[start : start + room], *back], dtype=np.int32)  # (T,) or (T, 50)
                 if len(ids) < self.minimum:
                     tally["too_short"] += 1

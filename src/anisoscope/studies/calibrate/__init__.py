@@ -98,10 +98,10 @@ def conclude(settings: CalibrateSettings, collected: Collected) -> Findings:
     notes = list(split.left_out)
     if settings.pairs is not None:
         data, said = labelled(read_pairs(settings.pairs), collected)
-        rows += _rows(
-            _searched(data, split.whole, settings), f"{len(data.judged)} queries, {len(data.documents)} documents"
-        )
         notes += said
+        if data is not None:
+            words = f"{len(data.judged)} queries, {len(data.documents)} documents"
+            rows += _rows(_searched(data, split.whole, settings), words)
     d = held.rows.shape[1]
     if split.n_fit < 10 * d:
         notes.append(f"fitted on {split.n_fit} vectors in {d} dimensions: whitening needs ten times d")
@@ -132,12 +132,20 @@ def with_queries(asked: Any, documents: HeldOut) -> HeldOut:
 def _rows(estimates: Mapping[str, Sequence[Estimate]], protocol: str) -> list[Row]:
     return [
         Row(
-            site=name, metric=one.metric, value=one.value, low=one.low, high=one.high, at=one.at, null=one.null,
-            n=one.n, note=one.note, protocol=protocol,
+            site=name,
+            metric=one.metric,
+            value=one.value,
+            low=one.low,
+            high=one.high,
+            at=one.at,
+            null=one.null,
+            n=one.n,
+            note=one.note,
+            protocol=protocol,
         )
         for name, found in estimates.items()
         for one in found
-    ]  # fmt: skip
+    ]
 
 
 def _protocol(settings: CalibrateSettings, collected: Collected, held: int, fitted: int) -> dict[str, Any]:

@@ -30,11 +30,14 @@ def percentiles(cosines: NDArray[np.float64]) -> list[Row]:
     first, last = np.floor(cosines[0] / _STEP), np.ceil(min(cosines[-1], 1.0) / _STEP)
     return [
         Row(
-            site="raw", metric="floor_percentile", value=float(np.searchsorted(cosines, at) / len(cosines)), at=at,
+            site="raw",
+            metric="floor_percentile",
+            value=float(np.searchsorted(cosines, at) / len(cosines)),
+            at=at,
             n=len(cosines),
         )
         for at in (round(float(k * _STEP), 2) for k in np.arange(first, last + 1))
-    ]  # fmt: skip
+    ]
 
 
 def advice(rows: Sequence[Row]) -> str:

@@ -28,8 +28,9 @@ def collect(job: Job) -> Collected:
     """One pass for each model."""
     from anisoscope.studies.measure.hidden import observers
 
+    whole_texts = set(job.settings.sites) == {"embedding"}
     return {
-        label: job.run(label, model, lambda model=model: observers(model, job.settings, job.machine))
+        label: job.run(label, model, lambda model=model: observers(model, job.settings, job.machine), first=whole_texts)
         for label, model in job.models()
     }
 

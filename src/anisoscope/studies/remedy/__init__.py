@@ -79,12 +79,20 @@ def conclude(settings: RemedySettings, collected: Collected) -> Findings:
     }
     rows = [
         Row(
-            site=name, metric=one.metric, value=one.value, low=one.low, high=one.high, null=one.null, n=one.n,
-            note=one.note, at=one.at, protocol=words_of(protocol),
+            site=name,
+            metric=one.metric,
+            value=one.value,
+            low=one.low,
+            high=one.high,
+            null=one.null,
+            n=one.n,
+            note=one.note,
+            at=one.at,
+            protocol=words_of(protocol),
         )
         for name, estimates in found.estimates.items()
         for one in estimates
-    ]  # fmt: skip
+    ]
     arrays = {"mean": found.map.mean, "matrix": found.map.matrix, "floor.levels": LEVELS, "floor.values": found.floor}
     few = [] if split.n_fit >= 10 * d else [f"{split.n_fit} vectors in {d} dimensions: whitening needs ten times d"]
     notes = [*split.left_out, *said, *few]

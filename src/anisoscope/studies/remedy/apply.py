@@ -40,9 +40,11 @@ def _targets(paths: Sequence[Path], out: Path) -> list[Path]:
     if len(paths) == 1 and out.suffix and not out.is_dir():
         if out.suffix.lower() != paths[0].suffix.lower():
             raise UsageError(
-                "vectors are written in the format that they came in", where=out, got=out.suffix,
+                "vectors are written in the format that they came in",
+                where=out,
+                got=out.suffix,
                 expected=paths[0].suffix,
-            )  # fmt: skip
+            )
         return [out]
     targets = [out / path.name for path in paths]
     if len(set(targets)) < len(targets):

@@ -143,9 +143,11 @@ def _sentence_transformers(remedy: Remedy, out: Path, model: str, models_dir: st
     parts = listed_modules(folder)
     if not parts:
         raise UsageError(
-            "this is not a sentence-transformers model", where=folder, expected="modules.json",
+            "this is not a sentence-transformers model",
+            where=folder,
+            expected="modules.json",
             do="save it with sentence-transformers first, or export to another format",
-        )  # fmt: skip
+        )
     weight, bias = linear(remedy)
     shutil.copytree(folder, out, dirs_exist_ok=True)
     number = len(parts)
