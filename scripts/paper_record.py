@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from anisoscope.studies.paper.recipes import figures
+
 WORDS = {True: "holds", False: "**fails**", None: "not testable"}
 ORDER = {False: 0, True: 1, None: 2}
 
@@ -38,22 +40,27 @@ def cell(said: dict[str, Any] | None) -> str:
 def table(demo: Path, local: Path) -> str:
     """A row per statement."""
     stand_ins, real = statements(demo), statements(local)
-    keys = list(dict.fromkeys([*stand_ins, *real]))
+    stated = [(figure.name, said) for figure in figures() for said in figure.statements]
+    known = {(name, said.quote, said.about): said for name, said in stated}
+    keys = list(known)
     keys.sort(key=lambda key: ORDER[real[key]["holds"] if key in real else None])
     lines = ["| figure | the paper says | real weights here | stand-in | hub |", "|---|---|---|---|---|"]
     for name, quote, about in keys:
-        said = real.get((name, quote, about)) or stand_ins[name, quote, about]
-        mark = "" if said["said_by"] == "text" else " (our reading of a picture)"
+        said = known[name, quote, about]
+        mark = "" if said.said_by == "text" else " (our reading of a picture)"
         part = f" *{about}*" if about else ""
-        words = f"{quote}{mark} § {said['section']}.{part}".replace("|", "\\|")
+        words = f"{quote}{mark} § {said.section}.{part}".replace("|", "\\|")
         example = stand_ins.get((name, quote, about))
-        shown = (
-            "no stand-in is needed"
-            if example and not example["stands_in"]
-            else WORDS[example["holds"] if example else None]
+        lines.append(
+            f"| {name} | {words} | {cell(real.get((name, quote, about)))} | {_on_stand_in(example)} | not run |"
         )
-        lines.append(f"| {name} | {words} | {cell(real.get((name, quote, about)))} | {shown} | not run |")
     return "\n".join(lines)
+
+
+def _on_stand_in(said: dict[str, Any] | None) -> str:
+    if said is None:
+        return "not run"
+    return WORDS[said["holds"]] if said["stands_in"] else "none needed"
 
 
 if __name__ == "__main__":
