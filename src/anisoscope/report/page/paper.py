@@ -136,7 +136,7 @@ def write_paper_page(folder: Path, *, advance: Callable[[], None] = lambda: None
         "policy": policy(styles=[style]),
         "style": style,
         "scale": f"{_SCALES[written['scale']]} {_PROTOCOLS[written['protocol']]}",
-        "counts": ", ".join(f"{found.count(word)} {word}" for word in dict.fromkeys(found)),
+        "counts": f"{len(found)} figures: {', '.join(f'{found.count(one)} {one}' for one in dict.fromkeys(found))}",
         "failing": _failing(entries),
         "contents": "".join(map(_contents, entries)),
         "figures": "".join(sections),
@@ -192,11 +192,11 @@ def _section(entry: Entry, pictures: Sequence[Path], written: dict[str, Any]) ->
 
 def _marks(about: dict[str, Any]) -> str:
     """What stands under the figure: stand-ins, other models, other data, nothing at all."""
-    lines = [f"Stand-in: {about['stands_in']}."] if about["stands_in"] else []
-    lines += [f"{model}: {whose}." for model, whose in about["marks"].items()]
+    stand_ins = f'<p class="mark">Stand-in: {escape(about["stands_in"])}.</p>' if about["stands_in"] else ""
+    lines = [f"{model}: {whose}." for model, whose in about["marks"].items()]
     lines += [f"Data: {words}." for words in about["data"]]
     lines += [f"{about['not_testable']}."] if about["not_testable"] else []
-    return "".join(f'<p class="mark">{escape(line)}</p>' for line in lines)
+    return stand_ins + "".join(f'<p class="under">{escape(line)}</p>' for line in lines)
 
 
 def _statements(about: dict[str, Any]) -> str:

@@ -80,6 +80,15 @@ def test_a_negative_correlation_is_no_support_for_drift() -> None:
     assert [carry_out("drift_correlation", one, {"correlated": True}).holds for one in (up, down)] == [True, False]
 
 
+def test_a_negative_correlation_is_a_correlation() -> None:
+    depth = np.arange(12) / 12
+    found = evidence(layers("m", depth, drift=1 - depth))
+    assert carry_out("drift_correlation", found, {"correlated": False}).holds is False
+    scattered = np.random.default_rng(0).permutation(depth)
+    found = evidence(layers("m", depth, drift=scattered))
+    assert carry_out("drift_correlation", found, {"correlated": False}).holds is True
+
+
 def test_four_layers_cannot_be_significant_and_are_left_out() -> None:
     four = layers("m", [0.1, 0.2, 0.3, 0.4], drift=[1, 2, 3, 4])
     for correlated in (True, False):

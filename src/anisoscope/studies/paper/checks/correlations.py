@@ -1,8 +1,9 @@
 """Does drift go with anisotropy? Figures 5 and 16, by the groups and the signs that the paper names.
 
 "Correlated" means a positive correlation of the average cosine with ‖x̄‖ over the layers, at p < 0.05: a significant
-negative one is no support for drift. A permutation test over n layers cannot give less than 2/n!, which is 0.083 for
-four layers: such a model cannot be significant, and is left out with a word.
+negative one is no support for drift. "Not correlated" means p ≥ 0.05, as for the points above the line of figure 5: a
+significant negative correlation is a correlation. A permutation test over n layers cannot give less than 2/n!, which is
+0.083 for four layers: such a model cannot be significant, and is left out with a word.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def drift_correlation(
     method: str = "spearman",
     extends: bool = False,
 ) -> Tests | None:
-    """All, or most, of the models have (or do not have) a positive correlation with drift at p < 0.05."""
+    """All, or most, of the models have a positive correlation with drift at p < 0.05; or no correlation at all."""
     chosen = [model for model in evidence.wanted(models, group=group, extends=extends) if model not in but]
     found = tuple(layers for model in chosen if (layers := _layers(evidence, model)) is not None)
     return Tests(found, correlated, need, method, evidence.p_values) if found else None
@@ -112,7 +113,8 @@ def judge_correlation(read: Tests) -> Seen:
         if read.p_values != "asymptotic" and layers.floor >= SIGNIFICANT:
             words.append(f"{name}: p cannot fall below {layers.floor:.2g}, left out")
             continue
-        told.append((test[0] > 0 and test[1] < SIGNIFICANT) == read.correlated)
+        significant = test[1] < SIGNIFICANT
+        told.append(significant and test[0] > 0 if read.correlated else not significant)
         words.append(name)
     if not told:
         return Seen(None, "; ".join(words) or "no correlation is defined")
