@@ -14,7 +14,8 @@ import shutil
 from pathlib import Path
 
 from anisoscope.models.embedded_series import EMBEDDED, find_series
-from anisoscope.training.recipe import Recipe, parse_seeds
+from anisoscope.runs.settings import parse_seeds
+from anisoscope.training.recipe import Recipe
 from anisoscope.training.series import publish_half
 
 LARGEST = 16_000_000
@@ -24,7 +25,7 @@ LARGEST = 16_000_000
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("series", type=Path)
-    parser.add_argument("--seeds", type=parse_seeds, default=(0, 1))
+    parser.add_argument("--seeds", type=parse_seeds, default=[0, 1])
     parser.add_argument("--into", type=Path, default=EMBEDDED, help="the folder to replace (default: the package's)")
     asked = parser.parse_args()
     check_whole(asked.series, asked.seeds)
@@ -38,7 +39,7 @@ def main() -> None:
     print(f"{len(find_series(asked.into))} checkpoints, {size:,} bytes, in {asked.into}")
 
 
-def check_whole(series: Path, seeds: tuple[int, ...]) -> None:
+def check_whole(series: Path, seeds: list[int]) -> None:
     """Every seed must have every checkpoint of the recipe's grid."""
     found = {(seed, step) for seed, step, _ in find_series(series)}
     grid = Recipe.read(series / "recipe.toml").grid()

@@ -1,7 +1,7 @@
 """anisoscope: an instrument for the geometry of neural representations.
 
-The public names are those of `anisoscope.api` (one function for each study), and `AnisotropyMonitor`, found on first
-use: importing this package imports nothing heavy.
+The public names are those of `anisoscope.api` (one function for each study), `AnisotropyMonitor` and `Remedy`, found
+on first use: importing this package imports nothing heavy.
 
 >>> import anisoscope
 >>> [name for name in dir(anisoscope) if name.startswith("v")]
@@ -30,18 +30,21 @@ if TYPE_CHECKING:
         merge,
         null,
         open_run,
+        remedy,
         report,
         sweep,
         variants,
         vectors,
         vocabulary,
     )
+    from anisoscope.studies.remedy.estimator import Remedy
     from anisoscope.watch.monitor import AnisotropyMonitor
 
 __version__ = "0.2.0"
 __all__ = [
     "AnisotropyMonitor",
     "Measurement",
+    "Remedy",
     "Result",
     "Run",
     "attention",
@@ -54,6 +57,7 @@ __all__ = [
     "merge",
     "null",
     "open_run",
+    "remedy",
     "report",
     "sweep",
     "variants",
@@ -65,6 +69,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "AnisotropyMonitor":
         return import_module("anisoscope.watch.monitor").AnisotropyMonitor
+    if name == "Remedy":
+        return import_module("anisoscope.studies.remedy.estimator").Remedy
     if name in __all__:
         return getattr(import_module("anisoscope.api"), name)
     if not name.startswith("_"):  # a study without a function of its own

@@ -79,13 +79,21 @@ def vectors(files: Any, groups: Sequence[Any] | None = None, **settings: Any) ->
     return _perform("vectors", {**named, **settings}, {**given, **({} if groups is None else {"groups": groups})})
 
 
-def calibrate(files: Any, *, queries: Any = None, groups: Sequence[Any] | None = None, **settings: Any) -> Result:
-    """Similarity floor and thresholds of embeddings, and what would help."""
-    given, named = _vectors("files", files)
+def calibrate(
+    files: Any, data: Any = None, *, queries: Any = None, groups: Sequence[Any] | None = None, **settings: Any
+) -> Result:
+    """Similarity floor and thresholds of embeddings, or of a model on `data`, and what would help."""
+    given, named = _embeddings(files, data)
     if queries is not None:
         more, names = _vectors("queries", queries)
         given, named = {**given, **more}, {**named, **names}
     return _perform("calibrate", {**named, **settings}, {**given, **({} if groups is None else {"groups": groups})})
+
+
+def remedy(files: Any, data: Any = None, *, groups: Sequence[Any] | None = None, **settings: Any) -> Result:
+    """Fit a correction of embeddings, or of a model on `data`; `Remedy.load(out)` takes it from the run."""
+    given, named = _embeddings(files, data)
+    return _perform("remedy", {**named, **settings}, {**given, **({} if groups is None else {"groups": groups})})
 
 
 def null(dim: int | Sequence[int], **settings: Any) -> Result:
@@ -186,6 +194,12 @@ def _data(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     if isinstance(data, list | tuple) and data and all(isinstance(one, Path) for one in data):
         return {}, {"data": [str(one) for one in data]}
     return {"data": data}, {"data": [f"{IN_MEMORY} {type(data).__name__}"]}
+
+
+def _embeddings(files: Any, data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Vectors or a model, and the texts that the model reads."""
+    (given, named), (more, names) = _vectors("files", files), _data(data)
+    return {**given, **more}, {**named, **names}
 
 
 def _vectors(field: str, files: Any) -> tuple[dict[str, Any], dict[str, Any]]:

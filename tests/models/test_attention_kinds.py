@@ -14,7 +14,7 @@ from anisoscope.models import attention_kinds as variants
 from anisoscope.models.open import open_model
 from anisoscope.training.architectures import build
 from anisoscope.training.bytes import byte_tokenizer
-from anisoscope.training.recipe import make_recipe
+from anisoscope.training.recipe import Recipe
 
 TEXT = ("bert", "gpt2", "neox", "llama")
 CAUSAL = ("gpt2", "neox", "llama")
@@ -22,7 +22,7 @@ VOCABULARY, LENGTH = 40, 12
 
 
 def model_of(arch: str, variant: str, *, dtype: torch.dtype = torch.float64, layers: int = 2):
-    recipe = make_recipe(arch=arch, data=["-"], layers=layers, hidden=16, heads=2, length=LENGTH, image_size=8)
+    recipe = Recipe(arch=arch, data=["-"], layers=layers, hidden=16, heads=2, length=LENGTH, image_size=8)
     model = build(recipe, seed=3, vocabulary=VOCABULARY, classes=4)
     for parameter in model.parameters():  # biases and norms that are not trivial
         parameter.data += 0.1 * torch.randn_like(parameter)
@@ -314,13 +314,13 @@ def test_what_cannot_be_varied_is_said() -> None:
         variants.apply(model_of("bert", "softmax"), "softermax")
     with pytest.raises(UsageError, match="no bias"):
         variants.apply(model_of("llama", "softmax"), "no_bias")
-    convnet = build(make_recipe(arch="convnet", data=["-"]), seed=0, classes=2)
+    convnet = build(Recipe(arch="convnet", data=["-"]), seed=0, classes=2)
     with pytest.raises(ModelError, match="convnext"):
         variants.apply(convnet, "gated")
 
 
 def test_all_variants_of_a_seed_start_from_the_same_shared_weights() -> None:
-    recipe = make_recipe(data=["-"], layers=2, hidden=16, heads=2, length=LENGTH)
+    recipe = Recipe(data=["-"], layers=2, hidden=16, heads=2, length=LENGTH)
     plain = dict(build(recipe, seed=5, vocabulary=VOCABULARY).named_parameters())
     for variant in variants.OWN_KERNEL:
         other = variants.apply(build(recipe, seed=5, vocabulary=VOCABULARY), variant)

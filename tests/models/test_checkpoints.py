@@ -16,7 +16,6 @@ from anisoscope.models.checkpoints import (
     choose_steps,
     fingerprint,
     open_series,
-    parse_seeds,
     parse_steps,
     suspicious,
 )
@@ -150,17 +149,6 @@ def test_steps_are_read(text: str, expected: object) -> None:
 def test_bad_steps_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="steps"):
         parse_steps(text)
-
-
-@pytest.mark.parametrize(("text", "expected"), [("0-4", (0, 1, 2, 3, 4)), ("3", (3,)), ("2,0-1,2", (0, 1, 2))])
-def test_seeds_are_read(text: str, expected: tuple[int, ...]) -> None:
-    assert parse_seeds(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "a", "4-2", "1,,2"])
-def test_bad_seeds_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="no seeds"):
-        parse_seeds(text)
 
 
 # -- judging -----------------------------------------------------------------------------------------------------------

@@ -66,9 +66,14 @@ def arrays_of(seed: int) -> dict[str, np.ndarray]:
 
 def stored(folder: Path, seeds: tuple[int, ...]) -> Run:
     write_run(
-        folder, command="sweep", settings={}, protocol={}, rows=[row for seed in seeds for row in rows_of(seed)],
-        arrays={name: array for seed in seeds for name, array in arrays_of(seed).items()}, model={"series": "made up"},
-    )  # fmt: skip
+        folder,
+        command="sweep",
+        settings={},
+        protocol={},
+        rows=[row for seed in seeds for row in rows_of(seed)],
+        arrays={name: array for seed in seeds for name, array in arrays_of(seed).items()},
+        model={"series": "made up"},
+    )
     return open_run(folder)
 
 

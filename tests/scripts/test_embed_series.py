@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from anisoscope.models.embedded_series import find_series
 from anisoscope.training.pretrain import pretrain
-from anisoscope.training.recipe import Recipe, make_recipe
+from anisoscope.training.recipe import Recipe
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "embed_series.py"
 
@@ -25,7 +25,7 @@ def test_a_series_is_embedded_whole_or_not_at_all(tmp_path) -> None:
     torch.set_num_threads(1)
     (tmp_path / "text").write_bytes(b"abcdefghijklmnopqrstuvwxyz\n" * 100)
     sizes = {"layers": 1, "hidden": 16, "heads": 2, "length": 16, "batch": 4, "validation_batches": 1}
-    recipe = make_recipe(data=[str(tmp_path / "text")], steps=3, first_checkpoint=2, seeds=[0, 1], **sizes)
+    recipe = Recipe(data=[str(tmp_path / "text")], steps=3, first_checkpoint=2, seeds=[0, 1], **sizes)
     series, into = tmp_path / "series", tmp_path / "embedded"
     pretrain(recipe, series)
     into.mkdir()
@@ -47,5 +47,5 @@ def test_a_series_is_embedded_whole_or_not_at_all(tmp_path) -> None:
     whole = load_file(series / "seed-1/checkpoint-3/model.safetensors")
     half = load_file(found[-1][2] / "model.safetensors")
     assert all(torch.equal(half[name], whole[name].half()) for name in whole)
-    assert (Recipe.read(into / "recipe.toml").data, Recipe.read(into / "recipe.toml").seeds) == (("text",), (1,))
+    assert (Recipe.read(into / "recipe.toml").data, Recipe.read(into / "recipe.toml").seeds) == (["text"], [1])
     assert not (into / "older").exists()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from anisoscope.training.architectures import build, sinusoids
-from anisoscope.training.recipe import make_recipe
+from anisoscope.training.recipe import Recipe
 
 CLASSES = {
     "bert": ("BertForMaskedLM", "BertModel"),
@@ -21,7 +21,7 @@ CLASSES = {
 @pytest.mark.parametrize("arch", CLASSES)
 def test_classes_and_sizes(arch: str) -> None:
     sizes = {"layers": 3, "hidden": 24, "heads": 2, "feedforward": 40, "length": 20}
-    model = build(make_recipe(arch=arch, data=["-"], **sizes), seed=0, vocabulary=50, classes=7)
+    model = build(Recipe(arch=arch, data=["-"], **sizes), seed=0, vocabulary=50, classes=7)
     assert type(model).__name__ == CLASSES[arch][0]
     assert model.training
     config = model.config
@@ -39,12 +39,12 @@ def test_classes_and_sizes(arch: str) -> None:
 
 @pytest.mark.parametrize("arch", ["bert", "gpt2", "neox", "llama"])
 def test_headless_models_have_no_head(arch: str) -> None:
-    recipe = make_recipe(arch=arch, objective="headless", data=["-"], layers=1, hidden=16, heads=2, length=8)
+    recipe = Recipe(arch=arch, objective="headless", data=["-"], layers=1, hidden=16, heads=2, length=8)
     assert type(build(recipe, seed=0, vocabulary=50)).__name__ == CLASSES[arch][1]
 
 
 def test_the_seed_decides_the_weights() -> None:
-    recipe = make_recipe(data=["-"], layers=1, hidden=16, heads=2, length=8)
+    recipe = Recipe(data=["-"], layers=1, hidden=16, heads=2, length=8)
     one, same, other = (build(recipe, seed=seed, vocabulary=50).state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(one[name], same[name]) for name in one)
     name = "bert.encoder.layer.0.attention.self.query.weight"
@@ -52,7 +52,7 @@ def test_the_seed_decides_the_weights() -> None:
 
 
 def test_an_untrained_bert_adds_no_constant_to_its_inputs() -> None:
-    model = build(make_recipe(data=["-"], hidden=96, length=32), seed=0, vocabulary=261)
+    model = build(Recipe(data=["-"], hidden=96, length=32), seed=0, vocabulary=261)
     states = model.bert.embeddings(torch.randperm(250)[None, :32] + 5)[0]
     units = torch.nn.functional.normalize(states, dim=-1)
     off_diagonal = (units @ units.T)[~torch.eye(32, dtype=torch.bool)]
@@ -73,6 +73,6 @@ def test_positions_can_start_random() -> None:
     sizes = {"layers": 1, "hidden": 16, "heads": 2, "length": 8}
     for arch, path in (("bert", "bert.embeddings.position_embeddings"), ("gpt2", "transformer.wpe")):
         for positions, expected in (("sinusoidal", True), ("random", False)):
-            model = build(make_recipe(arch=arch, data=["-"], positions=positions, **sizes), seed=0, vocabulary=50)
+            model = build(Recipe(arch=arch, data=["-"], positions=positions, **sizes), seed=0, vocabulary=50)
             table = model.get_submodule(path).weight.data
             assert torch.allclose(table, 0.035 * sinusoids(8, 16), atol=1e-6) is expected

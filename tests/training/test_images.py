@@ -13,7 +13,7 @@ from transformers import AutoImageProcessor, AutoModel
 from anisoscope.errors import InputError, MissingExtra
 from anisoscope.training.images import ImageData, digits, folder_pictures, split
 from anisoscope.training.pretrain import pretrain
-from anisoscope.training.recipe import make_recipe
+from anisoscope.training.recipe import Recipe
 from anisoscope.training.series import read_log
 
 SMALL = {"layers": 2, "hidden": 32, "heads": 2, "image_size": 8, "patch": 2, "batch": 32, "warmup": 10}
@@ -36,7 +36,7 @@ def photos(tmp_path):
 def test_digits_are_learned(arch: str, tmp_path) -> None:
     pytest.importorskip("sklearn")
     torch.set_num_threads(1)
-    recipe = make_recipe(arch=arch, data=["digits"], steps=160, learning_rate=3e-3, first_checkpoint=80, **SMALL)
+    recipe = Recipe(arch=arch, data=["digits"], steps=160, learning_rate=3e-3, first_checkpoint=80, **SMALL)
     checkpoints = pretrain(recipe, tmp_path)
     log = read_log(tmp_path, 0)
     # wide margins: how far a short training comes depends on the processor's rounding
@@ -49,7 +49,7 @@ def test_digits_are_learned(arch: str, tmp_path) -> None:
 
 
 def test_a_folder_of_classes(photos) -> None:
-    recipe = make_recipe(arch="vit", data=[str(photos)], steps=3, validation=0.1, **SMALL)
+    recipe = Recipe(arch="vit", data=[str(photos)], steps=3, validation=0.1, **SMALL)
     data = ImageData.open(recipe)
     assert data.sizes == {"classes": 2}
     assert len(data.pictures) == 36

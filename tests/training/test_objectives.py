@@ -9,7 +9,7 @@ import torch
 
 from anisoscope.training.architectures import build
 from anisoscope.training.objectives import contrastive_loss, headless_loss
-from anisoscope.training.recipe import make_recipe
+from anisoscope.training.recipe import Recipe
 from anisoscope.training.text import IGNORED
 
 
@@ -31,7 +31,7 @@ def test_contrastive_loss_equals_the_formula() -> None:
 
 @pytest.mark.parametrize("arch", ["bert", "gpt2", "neox", "llama"])
 def test_headless_loss_of_a_model(arch: str) -> None:
-    recipe = make_recipe(arch=arch, objective="headless", data=["-"], layers=1, hidden=16, heads=2, length=12)
+    recipe = Recipe(arch=arch, objective="headless", data=["-"], layers=1, hidden=16, heads=2, length=12)
     model = build(recipe, seed=0, vocabulary=40).double()
     tokens = torch.randint(5, 40, (2, 12), generator=torch.Generator().manual_seed(0))
     labels = tokens.clone()

@@ -14,8 +14,9 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from anisoscope.errors import InputError, ModelError, StoreError
 from anisoscope.models.embedded_series import find_series
-from anisoscope.training.pretrain import agree, last_state, pretrain
-from anisoscope.training.recipe import Recipe, make_recipe
+from anisoscope.training.folder import agree, check_folder
+from anisoscope.training.pretrain import last_state, pretrain
+from anisoscope.training.recipe import Recipe
 from anisoscope.training.series import read_log
 
 SMALL = {"layers": 1, "hidden": 32, "heads": 2, "length": 32, "batch": 8, "warmup": 10, "validation_batches": 4}
@@ -49,10 +50,16 @@ def one_thread():
     ],
 )
 def test_training_lowers_the_loss(arch: str, objective: str, attention: str, text: str, tmp_path) -> None:
-    recipe = make_recipe(
-        arch=arch, objective=objective, attention=attention, data=[text], steps=100, first_checkpoint=64,
-        learning_rate=5e-3, **SMALL,
-    )  # fmt: skip
+    recipe = Recipe(
+        arch=arch,
+        objective=objective,
+        attention=attention,
+        data=[text],
+        steps=100,
+        first_checkpoint=64,
+        learning_rate=5e-3,
+        **SMALL,
+    )
     pretrain(recipe, tmp_path)
     losses = [record["validation_loss"] for record in read_log(tmp_path, 0)]
     enough = 0.97 if objective == "headless" else 0.85  # duplicates in a batch keep the headless loss near log N
@@ -60,7 +67,7 @@ def test_training_lowers_the_loss(arch: str, objective: str, attention: str, tex
 
 
 def test_a_series_is_what_transformers_publishes(text: str, tmp_path) -> None:
-    recipe = make_recipe(data=[text], steps=20, seeds=[3, 4], first_checkpoint=5, **SMALL)
+    recipe = Recipe(data=[text], steps=20, seeds=[3, 4], first_checkpoint=5, **SMALL)
     checkpoints = pretrain(recipe, tmp_path)
 
     assert [(seed, step) for seed, step, _ in checkpoints] == [(s, t) for s in (3, 4) for t in (0, 5, 10, 20)]
@@ -79,7 +86,7 @@ def test_a_series_is_what_transformers_publishes(text: str, tmp_path) -> None:
 
 
 def test_the_recipe_in_the_folder_repeats_the_training(text: str, tmp_path) -> None:
-    pretrain(make_recipe(data=[text], steps=8, first_checkpoint=4, dropout=0.1, **SMALL), tmp_path / "one")
+    pretrain(Recipe(data=[text], steps=8, first_checkpoint=4, dropout=0.1, **SMALL), tmp_path / "one")
     again = Recipe.read(tmp_path / "one" / "recipe.toml")
     assert again.data_sha256 is not None
     pretrain(again, tmp_path / "two")
@@ -89,7 +96,7 @@ def test_the_recipe_in_the_folder_repeats_the_training(text: str, tmp_path) -> N
 def test_seeds_differ_and_validate_on_the_same_windows(text: str, tmp_path) -> None:
     from anisoscope.training.text import TextData
 
-    recipe = make_recipe(data=[text], steps=4, seeds=[0, 1], **SMALL)
+    recipe = Recipe(data=[text], steps=4, seeds=[0, 1], **SMALL)
     pretrain(recipe, tmp_path)
     data = TextData.open(recipe, tmp_path)
     assert (data.held_out()[3]["labels"] == data.held_out()[3]["labels"]).all()
@@ -126,7 +133,7 @@ pretrain.pretrain(Recipe.read(recipe), out, announce=lambda line: print(line, fl
 
 
 def test_a_training_that_was_killed_twice_ends_with_the_same_weights(text: str, tmp_path) -> None:
-    recipe = make_recipe(data=[text], steps=60, first_checkpoint=15, dropout=0.1, save_every=10, **SMALL)
+    recipe = Recipe(data=[text], steps=60, first_checkpoint=15, dropout=0.1, save_every=10, **SMALL)
     path = tmp_path / "recipe.toml"
     path.write_text(recipe.to_toml())
     whole, killed = tmp_path / "whole", tmp_path / "killed"
@@ -168,27 +175,108 @@ def test_half_written_states_are_passed_over(tmp_path) -> None:
         (tmp_path / f"checkpoint-{step}").mkdir()
         if content is not None:
             (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(content)
-    assert last_state(tmp_path) == str(tmp_path / "checkpoint-20")
+    assert last_state(tmp_path) == (20, str(tmp_path / "checkpoint-20"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-10", "checkpoint-20"]
-    assert last_state(tmp_path / "absent") is None
+    assert last_state(tmp_path / "absent") == (0, None)
 
 
 def test_a_folder_holds_one_training(tmp_path) -> None:
-    agree(make_recipe(data=["-"], data_sha256="f0", steps=5), tmp_path)
-    agree(make_recipe(data=["-"], data_sha256="f0", steps=5, seeds=[2]), tmp_path)
-    assert Recipe.read(tmp_path / "recipe.toml").seeds == (0, 2)
+    agree(Recipe(data=["-"], data_sha256="f0", steps=5), tmp_path)
+    agree(Recipe(data=["-"], data_sha256="f0", steps=5, seeds=[2]), tmp_path)
+    assert Recipe.read(tmp_path / "recipe.toml").seeds == [0, 2]
     with pytest.raises(StoreError, match="steps = 6"):
-        agree(make_recipe(data=["-"], data_sha256="f0", steps=6), tmp_path)
+        agree(Recipe(data=["-"], data_sha256="f0", steps=6), tmp_path)
 
 
-def test_divergence_is_said(text: str, tmp_path) -> None:
-    recipe = make_recipe(arch="gpt2", data=[text], steps=60, learning_rate=1e30, clip=1e30, **{**SMALL, "warmup": 0})
-    with pytest.raises(ModelError, match="diverged"):
-        pretrain(recipe, tmp_path)
+def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path) -> None:
+    (tmp_path / "file").write_text("a letter")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.toml").write_text('command = "null"')
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "dear.txt").write_text("Dear,")
+    for name, reason in (("file", "this is a file"), ("run", "holds a run"), ("letters", "not a training")):
+        with pytest.raises(StoreError, match=reason):
+            pretrain(Recipe(data=["-"]), tmp_path / name)
+    assert (tmp_path / "letters" / "dear.txt").read_text() == "Dear,"
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "tokens-0f0f.partial.npy").write_text("")  # what a kill leaves before the recipe is written
+    check_folder(tmp_path / "begun")
+
+
+@pytest.mark.parametrize(("steps", "save_every"), [(6, 500), (6, 1), (1, 500)], ids=["late", "early", "last update"])
+def test_a_training_that_diverges_never_ends_well(text: str, tmp_path, steps: int, save_every: int) -> None:
+    options = {**SMALL, "warmup": 0, "learning_rate": 1e30, "clip": 1e30, "save_every": save_every}
+    recipe = Recipe(arch="gpt2", data=[text], steps=steps, **options)
+    for _ in range(2):  # also when the command is given again
+        with pytest.raises(ModelError, match=r"the training diverged: loss is (NaN|infinite) at step \d"):
+            pretrain(recipe, tmp_path)
+    assert [step for _, step, _ in find_series(tmp_path)] == [0], "a checkpoint of NaN is not published"
+
+
+STOPPED = """
+import os, signal, sys
+import torch
+torch.set_num_threads(1)
+from anisoscope.cli.main import main
+from anisoscope.training import trainer
+
+number, step, *arguments = sys.argv[1:]
+work = trainer.SeriesTrainer.compute_loss
+
+def stopped(self, *args, **options):
+    if self.model.training and self.state.global_step == int(step):
+        os.kill(os.getpid(), int(number))
+    return work(self, *args, **options)
+
+trainer.SeriesTrainer.compute_loss = stopped
+main(["pretrain", *arguments])
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_the_state_and_nothing_is_lost(text: str, tmp_path, number: int, code: int) -> None:
+    recipe = Recipe(data=[text], steps=12, first_checkpoint=8, dropout=0.1, **SMALL)
+    path = tmp_path / "recipe.toml"
+    path.write_text(recipe.to_toml())
+    pretrain(recipe, tmp_path / "whole")
+    arguments = [str(int(number)), "5", "--recipe", str(path), "--out", str(tmp_path / "parts")]
+    command = [sys.executable, "-c", STOPPED, *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert ended.returncode == code, ended.stderr
+    assert ended.stderr.splitlines()[-1] == "anisoscope: saved; the same command continues"
+    assert "Traceback" not in ended.stderr
+    lines: list[str] = []
+    pretrain(recipe, tmp_path / "parts", announce=lines.append)
+    assert lines == ["seed 0: goes on at step 6"], "the step that was running when the signal came is not lost"
+    assert_same_series(tmp_path / "whole", tmp_path / "parts")
+    assert not (tmp_path / "parts" / "seed-0" / "resume").exists()
+
+
+FULL = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+from anisoscope.cli.main import main
+main(["pretrain", *sys.argv[2:]])
+"""
+
+
+@pytest.mark.parametrize("room", [0, 5000, 150_000], ids=["recipe", "weights", "optimizer"])
+def test_a_full_disk_is_one_message_and_the_same_command_continues(text: str, tmp_path, room: int) -> None:
+    recipe = Recipe(data=[text], steps=3, save_every=1, **SMALL)
+    path = tmp_path / "recipe.toml"
+    path.write_text(recipe.to_toml())
+    arguments = [str(room), "--recipe", str(path), "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-c", FULL, *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert ended.returncode == 1, ended.stderr
+    assert "the training could not be written" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    pretrain(recipe, tmp_path / "out")
+    assert [step for _, step, _ in find_series(tmp_path / "out")] == [0, 3]
 
 
 def test_nothing_leaks_to_the_terminal(text: str, tmp_path, capfd) -> None:
-    pretrain(make_recipe(data=[text], steps=4, **SMALL), tmp_path)
+    pretrain(Recipe(data=[text], steps=4, **SMALL), tmp_path)
     assert capfd.readouterr() == ("", "")
 
 
@@ -198,7 +286,7 @@ def test_an_empty_folder_is_no_series(tmp_path) -> None:
 
 
 def test_log_lines_are_json(text: str, tmp_path) -> None:
-    pretrain(make_recipe(data=[text], steps=4, **SMALL), tmp_path)
+    pretrain(Recipe(data=[text], steps=4, **SMALL), tmp_path)
     lines = (tmp_path / "seed-0" / "log.jsonl").read_text().splitlines()
     last = json.loads(lines[-1])
     assert last["step"] == 4

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anisoscope.errors import UsageError
-from anisoscope.training.recipe import OBJECTIVES, Recipe, make_recipe, parse_seeds
+from anisoscope.training.recipe import OBJECTIVES, Recipe
 
 ARCHS = [(arch, objective) for arch, objectives in OBJECTIVES.items() for objective in objectives]
 
@@ -27,10 +27,16 @@ ARCHS = [(arch, objective) for arch, objectives in OBJECTIVES.items() for object
 )
 def test_toml_gives_the_recipe_back(tmp_path_factory, pair, data, heads, width, steps, seeds, rate) -> None:
     arch, objective = pair
-    recipe = make_recipe(
-        arch=arch, objective=objective, data=data, heads=heads, hidden=2 * heads * width, steps=steps, seeds=seeds,
+    recipe = Recipe(
+        arch=arch,
+        objective=objective,
+        data=data,
+        heads=heads,
+        hidden=2 * heads * width,
+        steps=steps,
+        seeds=seeds,
         learning_rate=rate,
-    )  # fmt: skip
+    )
     path = tmp_path_factory.mktemp("recipe") / "recipe.toml"
     path.write_text(recipe.to_toml(), encoding="utf-8")
     assert Recipe.read(path) == recipe
@@ -40,7 +46,7 @@ def test_toml_gives_the_recipe_back(tmp_path_factory, pair, data, heads, width, 
 @settings(deadline=None)
 @given(steps=st.integers(1, 10**5), first=st.integers(1, 100), per_doubling=st.integers(1, 4))
 def test_the_grid_is_logarithmic_from_step_0_to_the_last(steps: int, first: int, per_doubling: int) -> None:
-    grid = make_recipe(data=["-"], steps=steps, first_checkpoint=first, per_doubling=per_doubling).grid()
+    grid = Recipe(data=["-"], steps=steps, first_checkpoint=first, per_doubling=per_doubling).grid()
     assert grid[0] == 0
     assert grid[-1] == steps
     assert list(grid) == sorted(set(grid))
@@ -51,15 +57,18 @@ def test_the_grid_is_logarithmic_from_step_0_to_the_last(steps: int, first: int,
 
 
 def test_defaults_follow_the_architecture() -> None:
-    assert make_recipe(arch="gpt2", data=["-"]).objective == "clm"
-    assert make_recipe(arch="vit", data=["-"], hidden=64).feedforward == 256
-    assert make_recipe(arch="bert", data=["-"], feedforward=100).feedforward == 100
+    assert Recipe(arch="gpt2", data=["-"]).objective == "clm"
+    assert Recipe(arch="vit", data=["-"], hidden=64).feedforward == 256
+    assert Recipe(arch="bert", data=["-"], feedforward=100).feedforward == 100
 
 
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"arch": "rnn"}, "arch"),
+        ({"arch": "gpt3"}, 'did you mean "gpt2"'),
+        ({"hidden": "wide"}, "hidden"),
+        ({"learning_rate": float("inf")}, "finite"),
+        ({"seeds": [-1]}, "between 0"),
         ({"arch": "gpt2", "objective": "mlm"}, "gpt2 is trained for clm or headless"),
         ({"hidden": 100, "heads": 3}, "not a multiple of 3 heads"),
         ({"arch": "llama", "hidden": 12, "heads": 4}, "even head size"),
@@ -67,24 +76,39 @@ def test_defaults_follow_the_architecture() -> None:
         ({"arch": "vit", "image_size": 9}, "not a multiple of the patch"),
         ({"seeds": [1, 1]}, "twice"),
         ({"steps": 0}, "steps"),
-        ({"stepz": 5}, "stepz"),
+        ({"stepz": 5}, 'did you mean "steps"'),
         ({"data": []}, "data"),
     ],
 )
 def test_what_is_wrong_is_named(fields: dict, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
-        make_recipe(**{"data": ["-"], **fields})
+        Recipe.check({"data": ["-"], **fields})
 
 
 def test_only_what_decides_the_weights_tells_two_recipes_apart() -> None:
-    one = make_recipe(data=["/a/text"], data_sha256="f0", seeds=[0])
-    assert one.differences(make_recipe(data=["/b/text"], data_sha256="f0", seeds=[1], save_every=7)) == []
-    assert one.differences(make_recipe(data=["/a/text"], data_sha256="0f", steps=5)) == [
+    one = Recipe(data=["/a/text"], data_sha256="f0", seeds=[0])
+    assert one.differences(Recipe(data=["/b/text"], data_sha256="f0", seeds=[1], save_every=7)) == []
+    assert one.differences(Recipe(data=["/a/text"], data_sha256="0f", steps=5)) == [
         "data_sha256 = 0f (was f0)",
         "steps = 5 (was 4096)",
     ]
 
 
-def test_seeds_are_whole_numbers() -> None:
-    with pytest.raises(UsageError, match="0,1,2"):
-        parse_seeds("0;1")
+@pytest.mark.parametrize(("text", "expected"), [("0-4", [0, 1, 2, 3, 4]), ("3", [3]), ("2,0-1,2", [0, 1, 2])])
+def test_seeds_are_read(text: str, expected: list[int]) -> None:
+    assert Recipe(data=["-"], seeds=text).seeds == expected
+
+
+@pytest.mark.parametrize("text", ["", "a", "4-2", "0,4-2", "1,,2", "0;1"])
+def test_bad_seeds_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="seeds"):
+        Recipe.check({"data": ["-"], "seeds": text})
+
+
+def test_a_file_that_is_no_recipe_is_named(tmp_path) -> None:
+    (tmp_path / "broken.toml").write_text("hidden = ")
+    (tmp_path / "other.toml").write_text('data = ["-"]\nhiden = 5\n')
+    for name, reason in (("absent.toml", "no such file"), ("broken.toml", "not valid TOML"), ("other.toml", "hidden")):
+        with pytest.raises(UsageError, match=reason) as refused:
+            Recipe.read(tmp_path / name)
+        assert name in str(refused.value)

@@ -22,7 +22,7 @@ def test_two_seeds_of_twelve_checkpoints_in_sixteen_megabytes() -> None:
     assert steps[0] == steps[1] == list(recipe.grid())
     assert len(steps[0]) >= 12
     assert sum(file.stat().st_size for file in EMBEDDED.rglob("*") if file.is_file()) <= 16_000_000
-    assert recipe.seeds == (0, 1)
+    assert recipe.seeds == [0, 1]
     assert not any("/" in name for name in recipe.data)
 
 
@@ -65,7 +65,7 @@ def test_a_copy_in_half_precision_keeps_what_matters(tmp_path) -> None:
         (seed, step) for seed, step, _ in embedded_series() if seed == 1
     ]
     assert size == sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
-    assert Recipe.read(tmp_path / "recipe.toml").seeds == (1,)
+    assert Recipe.read(tmp_path / "recipe.toml").seeds == [1]
     assert read_log(tmp_path, 1) == read_log(EMBEDDED, 1)
 
 

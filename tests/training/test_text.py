@@ -7,7 +7,7 @@ import pytest
 
 from anisoscope.errors import InputError
 from anisoscope.training.bytes import FIRST_BYTE, SPECIALS
-from anisoscope.training.recipe import make_recipe
+from anisoscope.training.recipe import Recipe
 from anisoscope.training.text import FIRST, IGNORED, LAST, MASK, TextData, Windows, mask_tokens, read_corpus
 
 
@@ -85,7 +85,7 @@ def test_the_end_of_every_file_is_held_out(text_file, tmp_path) -> None:
 
 @pytest.mark.parametrize("tokens", ["bytes", "bpe"])
 def test_text_data_of_a_recipe(text_file, tmp_path, tokens: str) -> None:
-    recipe = make_recipe(data=[str(text_file)], tokens=tokens, vocabulary=300, length=16, batch=3, steps=4)
+    recipe = Recipe(data=[str(text_file)], tokens=tokens, vocabulary=300, length=16, batch=3, steps=4)
     data = TextData.open(recipe, tmp_path)
     assert len(data.training(0)) == 12
     assert data.sizes == {"vocabulary": len(data.processor)}

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from anisoscope.accumulate.keys import GROUPS, Keys, group_of
 from anisoscope.accumulate.reservoir import CAPACITY, Reservoir
 from anisoscope.accumulate.sequences import Finished, Sequences
-from anisoscope.accumulate.sums import Sums, sums_of
+from anisoscope.accumulate.sums import Sample, Sums, sums_of
 from anisoscope.errors import UsageError
 from anisoscope.geometry.scale import SAFE
 
@@ -291,6 +291,10 @@ class Moments:
         closed = self._sums | {name: self._sums[name].clone() for name in names}
         self._add_finished(self._sequences.stacked(self._sequences.open), closed)
         return sums_of({name: tensor.cpu().numpy() for name, tensor in closed.items()}, positions)
+
+    def sample(self) -> Sample:
+        """The vectors that were kept whole."""
+        return self.reservoir.sample()
 
     def merge(self, other: Moments) -> None:
         """Add what another Moments saw; refuses one of another kind, and sequences that were closed in two places."""

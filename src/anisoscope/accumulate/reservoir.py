@@ -10,33 +10,17 @@ hold (entries beyond 3e38, or none above 1e-30) are counted and left out.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from anisoscope.accumulate.keys import Keys, priority
+from anisoscope.accumulate.sums import Sample
 
 CAPACITY = 4096
 _BYTES = 256 * 2**20  # of vectors at most: flattened maps have d in the hundreds of thousands
 _FLOAT32 = (1e-30, 3e38)  # largest entries of vectors that float32 holds to its full precision
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The vectors of a reservoir, in order of priority (so a prefix is itself a uniform sample)."""
-
-    x: NDArray[np.float32]  # (m, d)
-    keys: Keys  # (m,)
-    positions: NDArray[np.int64]  # (m,)
-    first: NDArray[np.bool_]  # (m,)
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def where(self, kept: NDArray[np.bool_]) -> Sample:
-        return Sample(self.x[kept], self.keys[kept], self.positions[kept], self.first[kept])
 
 
 class Reservoir:

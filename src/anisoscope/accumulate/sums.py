@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Keys = NDArray[np.uint64]
 SQUARES = (1e-280, 1e280)
 """Mean squared norms between which sums of squares are right; beyond, they lose digits, vanish or overflow."""
 
@@ -98,3 +99,51 @@ def sums_of(tensors: Mapping[str, NDArray], positions: str) -> Sums:
         nonfinite=int(total("nonfinite").sum()),
         squares=squares,
     )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The vectors of a reservoir, in order of priority (so a prefix is itself a uniform sample)."""
+
+    x: NDArray[np.float32]  # (m, d)
+    keys: Keys  # (m,)
+    positions: NDArray[np.int64]  # (m,)
+    first: NDArray[np.bool_]  # (m,)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def where(self, kept: NDArray[np.bool_]) -> Sample:
+        return Sample(self.x[kept], self.keys[kept], self.positions[kept], self.first[kept])
+
+
+class Kept:
+    """Moments as a finished run keeps them, read without torch: their sums and their sample.
+
+    `arrays` is the state of sealed moments; one with sequences still open cannot be read this way.
+    """
+
+    def __init__(self, arrays: Mapping[str, NDArray]) -> None:
+        self._arrays = dict(arrays)
+        for part in ("rest", "first"):  # a second moment of no vectors is not stored
+            other = self._arrays.get(f"{'first' if part == 'rest' else 'rest'}.second")
+            if other is not None and f"{part}.second" not in self._arrays:
+                self._arrays[f"{part}.second"] = np.zeros_like(other)
+        self.d = int(self._arrays["meta"][0])
+        self._sample = Sample(
+            self._arrays["reservoir.x"],
+            self._arrays["reservoir.keys"].view(np.uint64),
+            self._arrays["reservoir.positions"],
+            self._arrays["reservoir.first"],
+        )
+
+    @staticmethod
+    def readable(arrays: Mapping[str, NDArray]) -> bool:
+        """Whether nothing is open in this state."""
+        return not len(arrays["open.keys"])
+
+    def sums(self, positions: str = "all") -> Sums:
+        return sums_of(self._arrays, positions)
+
+    def sample(self) -> Sample:
+        return self._sample

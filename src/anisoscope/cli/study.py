@@ -39,13 +39,17 @@ def existing_option() -> Any:
     return typer.Option("--existing", help=words, metavar="|".join(EXISTING), autocompletion=complete)
 
 
-def study_command(name: str) -> Any:
-    """The command of a study, built from its declaration."""
+def study_command(name: str, *, called: str | None = None) -> Any:
+    """The command of a study, built from its declaration; `called` is its name within a group."""
     study = find_study(name)
     own = parameters(study.settings)
     machine = parameters(Machine, study.machine)
     return command(
-        name, study.summary, study.help, [*own, *machine, *shared_parameters()], lambda given: _run(study, given)
+        called or name,
+        study.summary,
+        study.help,
+        [*own, *machine, *shared_parameters()],
+        lambda given: _run(study, given),
     )
 
 

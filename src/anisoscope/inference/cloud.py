@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anisoscope.accumulate.moments import Moments
 from anisoscope.accumulate.sums import Sums
 from anisoscope.geometry import outliers, spectrum
 from anisoscope.inference.directions import direction_estimates
@@ -14,6 +14,9 @@ from anisoscope.inference.estimates import Estimate
 from anisoscope.inference.neighbourhoods import neighbourhood_estimates
 from anisoscope.inference.spectra import few_vectors, spectral_estimates
 from anisoscope.inference.verdict import Verdict, verdict
+
+if TYPE_CHECKING:
+    from anisoscope.accumulate.moments import Moments
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from anisoscope.accumulate.reservoir import Sample
+from anisoscope.accumulate.sums import Sample
 from anisoscope.geometry import directional, neighbours, pairs
 from anisoscope.geometry.nulls.isotropic import equivalent_dimension
 from anisoscope.geometry.rows import unit_rows

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anisoscope.accumulate.keys import GROUPS, group_of
-from anisoscope.accumulate.reservoir import Sample
-from anisoscope.accumulate.sums import Sums
+from anisoscope.accumulate.sums import Sample, Sums
 from anisoscope.geometry import outliers, spectrum
 from anisoscope.inference.estimates import Estimate, estimated
 from anisoscope.inference.jackknife import jackknife

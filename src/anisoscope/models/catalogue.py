@@ -45,6 +45,7 @@ class Entry:
     - `layers`: blocks of each stack (`encoder`, `decoder`, `stage.2`, …; "" where there is one); `width`: d at the end.
     - `series`: `multiberts` or `pythia`, if checkpoints of its training are published.
     - `remote_code`: whether opening it runs code of its repository.
+    - `our_choice`: what the paper does not name and was chosen here (a size, a training); empty if it names the model.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Entry:
     aliases: tuple[str, ...] = ()
     series: str | None = None
     remote_code: bool = False
+    our_choice: str = ""
     notes: str = ""
 
     @property

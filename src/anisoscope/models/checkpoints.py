@@ -17,8 +17,6 @@ between checkpoints to a few per cent at no cost.
 
 >>> choose_steps([0, 1, 2, 4, 8, 1000, 2000, 3000], "log"), choose_steps(range(0, 101, 10), "3")
 ([0, 1, 2, 4, 8, 1000, 2000, 3000], [0, 50, 100])
->>> parse_seeds("0-2,7")
-(0, 1, 2, 7)
 """
 
 from __future__ import annotations
@@ -253,19 +251,6 @@ def choose_steps(grid: Sequence[int], steps: str) -> list[int]:
     parts = int(wanted) - 1
     bounds = [grid[0] + (grid[-1] - grid[0]) * part // parts for part in range(parts + 1)]
     return list(dict.fromkeys(max(step for step in grid if step <= bound) for bound in bounds))
-
-
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """`0-4`, `0,2`, `3`."""
-    seeds: set[int] = set()
-    for part in text.split(","):
-        ends = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
-        if ends is None:
-            raise UsageError("these are no seeds", got=text, expected="0-4 or 0,2,3")
-        seeds |= set(range(int(ends[1]), int(ends[2] or ends[1]) + 1))
-    if not seeds:
-        raise UsageError("these are no seeds", got=text, expected="0-4 or 0,2,3")
-    return tuple(sorted(seeds))
 
 
 # -- are they what they claim to be? -----------------------------------------------------------------------------------

@@ -14,10 +14,9 @@ The package carries one such series, a byte-level BERT at twelve steps of its tr
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-from anisoscope.errors import InputError
+from anisoscope.models.checkpoints import open_series
 
 EMBEDDED = Path(__file__).parent.parent / "embedded_series"
 
@@ -29,16 +28,5 @@ def embedded_series() -> list[tuple[int, int, Path]]:
 
 def find_series(out: str | Path) -> list[tuple[int, int, Path]]:
     """(seed, step, folder) of every checkpoint that `anisoscope pretrain` published in `out`, by seed and step."""
-    found = []
-    for folder in Path(out).glob("seed-*/checkpoint-*"):
-        match = re.fullmatch(r"seed-(\d+)/checkpoint-(\d+)", f"{folder.parent.name}/{folder.name}")
-        if match and (folder / "config.json").is_file():
-            found.append((int(match[1]), int(match[2]), folder))
-    if not found:
-        raise InputError(
-            "no checkpoint found",
-            where=out,
-            expected="folders like seed-0/checkpoint-1024",
-            do="run anisoscope pretrain",
-        )
-    return sorted(found)
+    found = open_series(out).checkpoints
+    return [(one.seed, one.step, Path(one.model)) for one in found if one.seed is not None]

@@ -45,8 +45,9 @@ def _change(job: Job, field: str, record: Mapping[str, Any]) -> str | None:
 
 def _fingerprint(job: Job, field: str, record: Mapping[str, Any]) -> str:
     """The fingerprint of the same input as it is now."""
-    if record["kind"] == "run":
-        return file_sha256(Path(record["name"]) / "manifest.json")
+    if record["kind"] in ("run", "file"):
+        path = Path(record["name"])
+        return file_sha256(path / "manifest.json" if record["kind"] == "run" else path)
     if record["kind"] == "data":
         return job.source(record["modality"], field=field).fingerprint()
     options = {name: getattr(job.settings, name) for name in ("column", "group") if hasattr(job.settings, name)}

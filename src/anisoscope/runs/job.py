@@ -107,7 +107,7 @@ class Job:
 
         wanted = {
             field: getattr(self.settings, field)
-            for field in ("revision", "tower", "modality", "tokenizer", "dtype")
+            for field in ("revision", "tower", "modality", "tokenizer", "dtype", "pool", "prompt")
             if getattr(self.settings, field, None) is not None
         }
         place = {"models_dir": self.machine.models_dir, "trust_remote_code": self.machine.trust_remote_code}
@@ -148,6 +148,18 @@ class Job:
             print_ = source.fingerprint()
             self.remember(f"{field} {modality}", kind="data", modality=modality, name=source.name, fingerprint=print_)
         return self._sources[field, modality]
+
+    def use(self, source: Source, *, field: str = "data") -> None:
+        """Let a source that the package carries be the data, where the settings name none."""
+        self._sources[field, source.modality] = source
+        self.remember(
+            f"{field} {source.modality}",
+            kind="data",
+            modality=source.modality,
+            name=source.name,
+            fingerprint=source.fingerprint(),
+            in_memory=True,
+        )
 
     def vectors(self, field: str = "files", **options: Any) -> VectorSource:
         """The vectors of the settings' files, or the array that was given for them."""

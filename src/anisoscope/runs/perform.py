@@ -61,6 +61,7 @@ def perform(
                 f"`{study.name}` does not read data in passes, so it has no shards", do="leave out --shard"
             )
     here = engine() if study.collect is not None else Local()
+    machine = machine.model_copy(update={"device": here.device(machine.device)})
     with stoppable(), _threads(machine):
         job, finished = Job(study, settings, machine, folder, given or {}, here), None
         if folder is not None:
@@ -146,7 +147,7 @@ def assemble(
     several = len(collected) > 1
     said = [
         f"{label}: {note}" if several else note
-        for label, part in collected.items()
+        for label, part in ({} if findings.gathered else collected).items()
         for note in (*part.about.get("notes", ()), *lost(report_of(part.about)))
     ]
     notes = [*said, *(job.notes if job else ()), *(job.source_notes() if job else ()), *findings.notes]

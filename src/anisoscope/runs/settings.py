@@ -134,7 +134,7 @@ def parse_seeds(value: Any) -> Any:
     seeds: list[int] = []
     for part in value.split(","):
         ends = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", part)
-        if ends is None or int(ends[2] or ends[1]) - int(ends[1]) > 10_000:
+        if ends is None or not 0 <= int(ends[2] or ends[1]) - int(ends[1]) <= 10_000:
             raise ValueError("write seeds as 0-4 or 0,2,3")
         seeds += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
     return sorted(set(seeds))
@@ -217,6 +217,15 @@ class Hidden(Settings):
         "Convolutional maps: one vector per position, or one per image.", "positions"
     )
     whisper_window: Literal["speech", "all"] = option("Whisper's encoder: states that hear speech, or all.", "speech")
+
+
+class Embedding(Settings):
+    """How one vector is made of a text: the site `embedding`."""
+
+    pool: Literal["auto", "none", "mean", "cls", "last", "max", "weighted"] = option(
+        "The vector of a whole text: as a sentence-transformers model makes it (auto), or pooled so.", "auto"
+    )
+    prompt: str | None = option("Prompt before every text: its name in the model (query …), or the words.", None)
 
 
 class Machine(Settings):

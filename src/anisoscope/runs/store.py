@@ -41,7 +41,7 @@ Existing = Literal["resume", "reuse", "replace", "refuse"]
 EXISTING: tuple[Existing, ...] = get_args(Existing)
 TABLE, ARRAYS, SUMS, MANIFEST, PLAN = RUN_FILES
 _LIBRARIES = ("anisoscope", "numpy", "scipy", "torch", "transformers")
-_FOLDERS = ("partial", "figures", "training", "measured")  # what a run may hold besides its files
+_FOLDERS = ("partial", "figures", "training", "measured", "sums")  # what a run may hold besides its files
 _ANEW = "make the run anew"
 _BLANK = "0" * 64
 
@@ -81,6 +81,13 @@ class Run:
     def state(self) -> dict[str, torch.Tensor]:
         """The sums; empty where the run did not keep them."""
         from safetensors.torch import load_file
+
+        with self._reading(SUMS) as path:
+            return load_file(path) if path.exists() else {}
+
+    def state_arrays(self) -> dict[str, np.ndarray]:
+        """The sums as numpy arrays, for what needs no torch."""
+        from safetensors.numpy import load_file
 
         with self._reading(SUMS) as path:
             return load_file(path) if path.exists() else {}

@@ -41,7 +41,9 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def guarded(path: Path | str, *, kind: str, inputs: Iterable[Path | str] = (), force: bool = False) -> Iterator[Path]:
+def guarded(
+    path: Path | str, *, kind: str = "", inputs: Iterable[Path | str] = (), force: bool = False
+) -> Iterator[Path]:
     """Write a file that a person named; yields the name to write under."""
     path = Path(path)
     check_target(path, kind=kind, inputs=inputs, force=force)
@@ -56,14 +58,14 @@ def guarded(path: Path | str, *, kind: str, inputs: Iterable[Path | str] = (), f
 def check_target(
     path: Path,
     *,
-    kind: str,
+    kind: str = "",
     inputs: Iterable[Path | str] = (),
     out: Path | None = None,
     force: bool = False,
 ) -> None:
     """Refuse what must not be overwritten: an input, a file of a run, a folder, a file of another kind.
 
-    `kind` is what will be written, `csv` or `page`; a former one of these is replaced. `out` is a run to be made.
+    `kind` is what will be written: a former `csv` or `page` is replaced, other files are not. `out` is a run to be made.
     """
     if path.is_dir():
         raise UsageError("this is a folder, not a file", where=path, do="name a file in it")
@@ -94,7 +96,7 @@ def _is_ours(path: Path, kind: str) -> bool:
         return False
     with path.open("rb") as stream:
         head = stream.read(64).lower().replace(b'"', b"")
-    return not head or head.startswith(_OURS[kind])
+    return not head or (kind in _OURS and head.startswith(_OURS[kind]))
 
 
 def file_sha256(path: Path) -> str:

@@ -67,9 +67,9 @@ def sum_vectors(job: Job, source: VectorSource, *, label: str = "", spectrum: bo
 
     def add(sums: dict[str, Any], block: Any) -> None:
         x = torch.from_numpy(np.ascontiguousarray(block.x))
-        if not block.whole:  # shares of groups cut the rows otherwise: only float64 adds up to the last digits
+        if block.keys is not None:  # shares of groups cut the rows otherwise: only float64 adds up to the last digits
             x = x.double()
-        sums["hidden"].parts[SITE].update(x, sequences=block.keys, positions=block.positions, whole=block.whole)
+        sums["hidden"].parts[SITE].update(x, sequences=block.keys, start=block.start)
 
     part = job.sum_vectors(label or source.name, source, make, add)
     part.about |= {"data": {"name": source.name, "fingerprint": source.fingerprint(), "dimension": source.dim}}

@@ -76,7 +76,7 @@ class ImageData:
         from transformers import ViTImageProcessor
 
         side = {"height": recipe.image_size, "width": recipe.image_size}
-        pictures, sha256 = digits() if recipe.data == (DIGITS,) else folder_pictures(recipe.data)
+        pictures, sha256 = digits() if recipe.data == [DIGITS] else folder_pictures(recipe.data)
         kept, held_out = split(pictures, validation=recipe.validation)
         classes = len({picture.label for picture in pictures})
         return cls(recipe, ViTImageProcessor(size=side), kept, held_out, classes, sha256)

@@ -6,19 +6,21 @@ The classes and the Trainer are those of transformers. Three things are added: c
 in the published folder format (`OUT/seed-0/checkpoint-1024/`); a log of training and validation loss; and a training
 that may be killed at any moment: weights, optimizer, schedule and random state are kept every `save_every` steps under
 `OUT/seed-0/resume/`, and since window i of the data depends on (seed, i) alone, going on gives the weights that would
-have come without the interruption, bit for bit on the same machine.
+have come without the interruption, bit for bit on the same machine. A signal saves the state first.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from anisoscope.errors import MissingExtra, StoreError
+from anisoscope.errors import MissingExtra
+from anisoscope.runs.progress import track
+from anisoscope.runs.stopping import asked_to_stop, patiently
+from anisoscope.training.folder import agree, check_folder, writing
 from anisoscope.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -44,43 +46,31 @@ class TrainingData(Protocol):
     def held_out(self) -> Any: ...
 
 
-def pretrain(recipe: Recipe, out: str | Path, *, announce: Announce = lambda line: None) -> list[tuple[int, int, Path]]:
+def pretrain(
+    recipe: Recipe, out: str | Path, *, what: str = "training", announce: Announce = lambda line: None
+) -> list[tuple[int, int, Path]]:
     """Train every seed of the recipe into `out`, going on where an earlier call was interrupted.
 
-    Returns (seed, step, folder) of all published checkpoints.
+    Returns (seed, step, folder) of all published checkpoints. `what` is how the progress bar calls it.
     """
     from anisoscope.models.embedded_series import find_series
 
     _require_accelerate()
     out = Path(out)
+    check_folder(out)
     data = open_data(recipe, out)
     agree(recipe.model_copy(update={"data_sha256": data.sha256}), out)
-    for seed in recipe.seeds:
-        if _unpublished(recipe, out / f"seed-{seed}"):
-            train_seed(recipe, data, seed, out / f"seed-{seed}", announce=announce)
-        else:
-            announce(f"seed {seed}: complete")
+    with patiently(), writing(out):
+        for seed in recipe.seeds:
+            if asked_to_stop():
+                raise asked_to_stop.error()
+            folder = out / f"seed-{seed}"
+            if _unpublished(recipe, folder):
+                train_seed(recipe, data, seed, folder, what=f"{what}, seed {seed}", announce=announce)
+            else:
+                announce(f"seed {seed}: complete")
+            shutil.rmtree(folder / "resume", ignore_errors=True)
     return [found for found in find_series(out) if found[0] in recipe.seeds]
-
-
-def agree(recipe: Recipe, out: Path) -> None:
-    """Write `recipe.toml`, or hold the recipe against the one that is there: a folder holds one training."""
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / "recipe.toml"
-    if path.exists():
-        there = Recipe.read(path)
-        if differences := there.differences(recipe):
-            raise StoreError(
-                "this folder holds another training",
-                where=out,
-                got="; ".join(differences),
-                expected="the recipe that the folder was begun with",
-                do=f"choose another --out, or go on with --recipe {path}",
-            )
-        recipe = there.model_copy(update={"seeds": tuple(sorted({*there.seeds, *recipe.seeds}))})
-    partial = path.with_suffix(f".{os.getpid()}")  # seeds may be trained by processes of their own
-    partial.write_text(recipe.to_toml(), encoding="utf-8")
-    partial.replace(path)
 
 
 def open_data(recipe: Recipe, out: Path) -> TrainingData:
@@ -96,38 +86,38 @@ def open_data(recipe: Recipe, out: Path) -> TrainingData:
 
 def make_model(recipe: Recipe, data: TrainingData, seed: int) -> PreTrainedModel:
     """The untrained model of a seed; the variant's own weights come last, so all variants share the rest."""
-    from anisoscope.models import attention_kinds as attention_variants
+    from anisoscope.models import attention_kinds
     from anisoscope.training.architectures import build
 
-    return attention_variants.apply(build(recipe, seed=seed, **data.sizes), recipe.attention)
+    return attention_kinds.apply(build(recipe, seed=seed, **data.sizes), recipe.attention)
 
 
-def train_seed(recipe: Recipe, data: TrainingData, seed: int, folder: Path, *, announce: Announce) -> None:
+def train_seed(recipe: Recipe, data: TrainingData, seed: int, folder: Path, *, what: str, announce: Announce) -> None:
     """Train one seed to its end and publish its checkpoints in `folder`."""
-    from anisoscope.training.trainer import make_trainer, quiet_transformers
+    from anisoscope.models.loading import quiet
+    from anisoscope.training.trainer import make_trainer
 
-    states = folder / "resume"
-    resume = last_state(states)
-    with quiet_transformers():
-        trainer = make_trainer(
-            recipe, make_model(recipe, data, seed), data, seed=seed, folder=folder, fresh=not resume, announce=announce
-        )
-        trainer.train(resume_from_checkpoint=resume)
-    shutil.rmtree(states, ignore_errors=True)
+    start, state = last_state(folder / "resume")
+    announce(f"seed {seed}: {'goes on' if state else 'starts'} at step {start}")
+    folder.mkdir(parents=True, exist_ok=True)
+    with quiet(), track(what, total=recipe.steps - start, unit="steps") as bar:
+        model = make_model(recipe, data, seed)
+        trainer = make_trainer(recipe, model, data, seed=seed, folder=folder, fresh=state is None, what=what, bar=bar)
+        trainer.train(resume_from_checkpoint=state)
 
 
-def last_state(states: Path) -> str | None:
-    """The newest whole state to go on from; what a kill left half-written is removed.
+def last_state(states: Path) -> tuple[int, str | None]:
+    """Step and folder of the newest whole state to go on from; what a kill left half-written is removed.
 
     The Trainer writes `trainer_state.json` last, so a state is whole when that file can be parsed.
     """
-    whole: list[tuple[int, Path]] = []
+    whole: list[tuple[int, str | None]] = [(0, None)]
     for state in states.glob("checkpoint-*"):
         try:
-            whole.append((int(json.loads((state / "trainer_state.json").read_text())["global_step"]), state))
+            whole.append((int(json.loads((state / "trainer_state.json").read_text())["global_step"]), str(state)))
         except (OSError, ValueError):
             shutil.rmtree(state)
-    return str(max(whole)[1]) if whole else None
+    return max(whole, key=lambda found: found[0])
 
 
 def _unpublished(recipe: Recipe, folder: Path) -> bool:

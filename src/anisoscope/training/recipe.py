@@ -1,24 +1,30 @@
 """The recipe of a training: everything that decides its weights, as one flat TOML file.
 
-A recipe is validated before anything heavy is imported, written beside the checkpoints as `recipe.toml`, and read back
-by `anisoscope pretrain --recipe`: the same recipe on the same data gives the same checkpoints.
+A recipe is checked before anything heavy is imported, written beside the checkpoints as `recipe.toml`, and read back by
+`anisoscope pretrain --recipe`: the same recipe on the same data gives the same checkpoints. Its fields are the options
+of the command.
 
->>> recipe = Recipe(arch="bert", data=("enwik8",), steps=8192, seeds=(0, 1))
+>>> recipe = Recipe(arch="bert", data=["enwik8"], steps=8192, seeds="0-1")
 >>> recipe.grid()
 (0, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
->>> print(recipe.to_toml().splitlines()[3])
-data = ["enwik8"]
+>>> Recipe.check({"arch": "bert", "data": ["enwik8"], "stepz": 5})
+Traceback (most recent call last):
+...
+anisoscope.errors.UsageError: the setting 'stepz' is wrong
+  got:      5
+  to do:    there is no such setting; did you mean "steps"?
 """
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import model_validator
 
 from anisoscope.errors import UsageError
-from anisoscope.runs import toml
+from anisoscope.runs.settings import Seeds, Settings, option
 
 Arch = Literal["bert", "gpt2", "neox", "llama", "vit", "convnet"]
 Objective = Literal["mlm", "clm", "headless", "classify"]
@@ -37,81 +43,90 @@ OBJECTIVES: dict[str, tuple[Objective, ...]] = {
 DIGITS = "digits"
 """The name, given as data, of scikit-learn's handwritten digits."""
 
+LARGEST_SEED = 2**32 - 1  # of numpy's generators; the held-out windows have 2**32
 
-class Recipe(BaseModel):
-    """One training, for one or more seeds. `data` holds text files, one folder of images, or `digits`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+def _real(help: str, default: float, **limits: Any) -> float:
+    return option(help, default, allow_inf_nan=False, **limits)
 
-    arch: Arch = "bert"
-    objective: Objective | None = None
-    attention: Attention = "softmax"
-    data: tuple[str, ...] = Field(min_length=1)
-    data_sha256: str | None = None
-    validation: float = Field(0.05, gt=0, lt=0.5)
-    """The share of the data that is held out: the end of each text, or every so many-th image."""
 
-    tokens: Literal["bytes", "bpe"] = "bytes"
-    vocabulary: int = Field(4096, ge=300)
-    length: int = Field(128, ge=8)
-    image_size: int = Field(16, ge=4)
-    patch: int = Field(2, ge=1)
+class Recipe(Settings):
+    """One training, for one or more seeds."""
 
-    layers: int = Field(4, ge=1)
-    hidden: int = Field(96, ge=8)
-    heads: int = Field(4, ge=1)
-    feedforward: int | None = Field(None, ge=1)
-    dropout: float = Field(0.0, ge=0, lt=1)
-    initializer_range: float = Field(0.035, gt=0)
-    positions: Literal["sinusoidal", "random"] = "sinusoidal"
-    """How a table of learned positions starts (bert, gpt2)."""
+    data: list[str] = option(
+        "Text files (repeat the option), one folder of images (a subfolder per class), or `digits`.",
+        short="-d",
+        paths=True,
+        min_length=1,
+    )
+    data_sha256: str | None = option("Hash of the data, as a training records it.", None)
+    arch: Arch = option("Architecture.", "bert")
+    objective: Objective | None = option("What it is trained for (default: the usual one of the architecture).", None)
+    attention: Attention = option("Kind of attention.", "softmax")
+    validation: float = _real("Share held out: the end of each text, or every so many-th image.", 0.05, gt=0, lt=0.5)
 
-    steps: int = Field(4096, ge=1)
-    batch: int = Field(16, ge=1)
-    seeds: tuple[int, ...] = Field((0,), min_length=1)
-    learning_rate: float = Field(2e-3, gt=0)
-    schedule: Literal["linear", "cosine", "constant"] = "linear"
-    warmup: int = Field(200, ge=0)
-    weight_decay: float = Field(0.01, ge=0)
-    clip: float = Field(1.0, gt=0)
-    mask: float = Field(0.15, gt=0, lt=1)
-    validation_batches: int = Field(16, ge=1)
+    tokens: Literal["bytes", "bpe"] = option("Bytes, or byte pairs trained on the data.", "bytes")
+    vocabulary: int = option("Number of tokens, for bpe.", 4096, ge=300, le=2**24)
+    length: int = option("Tokens per sequence, special ones included.", 128, ge=8, le=2**20)
+    image_size: int = option("Side of an image in pixels.", 16, ge=4, le=2**14)
+    patch: int = option("Side of a patch in pixels.", 2, ge=1, le=2**14)
 
-    first_checkpoint: int = Field(16, ge=1)
-    per_doubling: int = Field(1, ge=1)
-    save_every: int = Field(500, ge=1)
-    """Steps between two states kept for resuming; it decides no weight."""
+    layers: int = option("Blocks.", 4, ge=1, le=4096)
+    hidden: int = option("Width.", 96, ge=8, le=2**20)
+    heads: int = option("Attention heads per block.", 4, ge=1, le=2**16)
+    feedforward: int | None = option("Width inside the feed-forward part (default: 4 × hidden).", None, ge=1, le=2**24)
+    dropout: float = _real("Dropout everywhere.", 0.0, ge=0, lt=1)
+    initializer_range: float = _real("Spread of the initial weights.", 0.035, gt=0)
+    positions: Literal["sinusoidal", "random"] = option(
+        "How a table of learned positions starts (bert, gpt2).", "sinusoidal"
+    )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_defaults(cls, given: Any) -> Any:
-        """The objective follows the architecture, and the feed-forward width the hidden size, unless they are given."""
-        if not isinstance(given, dict):
-            return given
-        filled = dict(given)
-        if filled.get("objective") is None:
-            filled["objective"] = OBJECTIVES.get(filled.get("arch", "bert"), ("mlm",))[0]
-        if filled.get("feedforward") is None:
-            filled["feedforward"] = 4 * int(filled.get("hidden", 96))
-        return filled
+    steps: int = option("Steps of training.", 4096, ge=1, le=10**9)
+    batch: int = option("Sequences or images per step.", 16, ge=1, le=2**20)
+    seeds: Seeds = option("Seeds to train one after the other, as 0,1,2 or 0-4.", [0], min_length=1)
+    learning_rate: float = _real("Highest learning rate, of AdamW.", 2e-3, gt=0)
+    schedule: Literal["linear", "cosine", "constant"] = option("Learning rate after the warm-up.", "linear")
+    warmup: int = option("Steps over which the learning rate rises.", 200, ge=0, le=10**9)
+    weight_decay: float = _real("Weight decay, of AdamW.", 0.01, ge=0)
+    clip: float = _real("Largest norm of a gradient.", 1.0, gt=0)
+    mask: float = _real("Share of tokens to predict, for masked models.", 0.15, gt=0, lt=1)
+    validation_batches: int = option("Held-out batches that the validation loss is of, for text.", 16, ge=1, le=10**6)
+
+    first_checkpoint: int = option("First step of the log grid, after step 0.", 16, ge=1, le=10**9)
+    per_doubling: int = option("Checkpoints per doubling of the step.", 1, ge=1, le=64)
+    save_every: int = option("Steps between states to go on from; it decides no weight.", 500, ge=1, le=10**9)
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.objective not in OBJECTIVES[self.arch]:
-            raise ValueError(f"{self.arch} is trained for {' or '.join(OBJECTIVES[self.arch])}, not {self.objective}")
-        if self.arch != "convnet" and self.hidden % self.heads:
-            raise ValueError(f"hidden size {self.hidden} is not a multiple of {self.heads} heads")
-        if self.arch in ("neox", "llama") and (self.hidden // self.heads) % 2:
-            raise ValueError(f"rotary positions need an even head size, not {self.hidden // self.heads}")
-        if self.arch == "convnet" and self.attention != "softmax":
-            raise ValueError("a convnet has no attention to vary")
-        if self.arch == "convnet" and self.layers < 2:
-            raise ValueError("a convnet has two stages of at least one block each: --layers 2 or more")
-        if self.vision and self.image_size % self.patch:
-            raise ValueError(f"image size {self.image_size} is not a multiple of the patch {self.patch}")
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"a seed is named twice in {list(self.seeds)}")
+    def _complete(self) -> Self:
+        """The objective follows the architecture, and the feed-forward width the hidden size, unless they are given."""
+        for name, usual in (("objective", OBJECTIVES[self.arch][0]), ("feedforward", 4 * self.hidden)):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, usual)  # frozen from here on
+        for wrong in self._contradictions():
+            raise UsageError("the recipe contradicts itself", got=wrong)
         return self
+
+    def _contradictions(self) -> list[str]:
+        """Fields that do not go together, in words."""
+        known, image = OBJECTIVES[self.arch], f"image size {self.image_size}"
+        no_attention = self.arch == "convnet"
+        rules = (
+            (self.objective not in known, f"{self.arch} is trained for {' or '.join(known)}, not {self.objective}"),
+            (
+                not no_attention and self.hidden % self.heads,
+                f"hidden size {self.hidden} is not a multiple of {self.heads} heads",
+            ),
+            (
+                self.arch in ("neox", "llama") and (self.hidden // self.heads) % 2,
+                f"rotary positions need an even head size, not {self.hidden // self.heads}",
+            ),
+            (no_attention and self.attention != "softmax", "a convnet has no attention to vary"),
+            (no_attention and self.layers < 2, "a convnet has two stages of at least one block each: layers 2 or more"),
+            (self.vision and self.image_size % self.patch, f"{image} is not a multiple of the patch {self.patch}"),
+            (len(set(self.seeds)) < len(self.seeds), f"a seed is named twice in {self.seeds}"),
+            (min(self.seeds) < 0 or max(self.seeds) > LARGEST_SEED, f"seeds between 0 and 2^32 − 1, not {self.seeds}"),
+        )
+        return [words for broken, words in rules if broken]
 
     @property
     def vision(self) -> bool:
@@ -136,12 +151,14 @@ class Recipe(BaseModel):
 
     def to_toml(self) -> str:
         """The recipe as flat TOML; a field without a value is left out."""
-        return toml.dumps(self.model_dump())
+        import tomli_w
+
+        return tomli_w.dumps(self.as_dict())
 
     @classmethod
     def read(cls, path: str | Path) -> Recipe:
         """The recipe of a file; a clear error where it is none."""
-        return make_recipe(**toml.load(path))
+        return cls.check(read_toml(Path(path)), where=path)
 
     def differences(self, other: Recipe) -> list[str]:
         """Field by field, in what two recipes would train different weights (seeds are independent trainings)."""
@@ -151,38 +168,11 @@ class Recipe(BaseModel):
         return [f"{name} = {theirs[name]} (was {mine[name]})" for name in changed]
 
 
-def make_recipe(**fields: Any) -> Recipe:
-    """A validated recipe; what is wrong with it is said in one line per field.
-
-    >>> make_recipe(arch="bert", objective="clm", data=("text",))
-    Traceback (most recent call last):
-    ...
-    anisoscope.errors.UsageError: the recipe is wrong
-      got:      bert is trained for mlm or headless, not clm
-      to do:    see `anisoscope pretrain --help` for what each field takes
-    """
+def read_toml(path: Path) -> dict[str, object]:
+    """A TOML file that a person wrote."""
     try:
-        return Recipe(**fields)
-    except ValidationError as error:
-        got = "; ".join(_fault(fault) for fault in error.errors())
-        raise UsageError(
-            "the recipe is wrong", got=got, do="see `anisoscope pretrain --help` for what each field takes"
-        ) from error
-
-
-def _fault(fault: Any) -> str:
-    field = ".".join(str(part) for part in fault["loc"])
-    message = str(fault["msg"]).removeprefix("Value error, ")
-    return f"{field}: {message} ({fault['input']!r})" if field else message
-
-
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """Seeds as the command line gives them.
-
-    >>> parse_seeds("0,1,2")
-    (0, 1, 2)
-    """
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise UsageError("cannot read the seeds", got=text, expected="whole numbers with commas, as 0,1,2") from error
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UsageError("there is no such file", where=path) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError("this is not valid TOML", where=path, got=error) from error

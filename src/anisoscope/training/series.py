@@ -36,12 +36,12 @@ def publish_half(out: str | Path, target: str | Path, *, seeds: Sequence[int]) -
 
     from anisoscope.training.recipe import Recipe
 
-    out, target = Path(out), Path(target)
+    out, target = Path(out).resolve(), Path(target)
     recipe = Recipe.read(out / "recipe.toml")
-    names = tuple(Path(file).name for file in recipe.data)
+    names = [Path(file).name for file in recipe.data]
     target.mkdir(parents=True, exist_ok=True)
     (target / "recipe.toml").write_text(
-        recipe.model_copy(update={"data": names, "seeds": tuple(seeds)}).to_toml(), encoding="utf-8"
+        recipe.model_copy(update={"data": names, "seeds": list(seeds)}).to_toml(), encoding="utf-8"
     )
     for seed, _, folder in find_series(out):
         if seed not in seeds:

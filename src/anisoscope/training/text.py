@@ -20,6 +20,7 @@ import numpy as np
 
 from anisoscope.errors import InputError
 from anisoscope.training.bytes import FIRST_BYTE, SPECIALS, byte_tokenizer
+from anisoscope.training.folder import writing
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -141,10 +142,11 @@ class TextData:
         from anisoscope.training.bpe import encode, train_bpe
 
         tokenizer = train_bpe(corpus.training, vocabulary=recipe.vocabulary, length=recipe.length, wrap=recipe.masked)
-        out.mkdir(parents=True, exist_ok=True)
         name = corpus.sha256[:16]
-        ids = encode(corpus.training, tokenizer, out / f"tokens-{name}.npy")
-        held_out = encode(corpus.held_out, tokenizer, out / f"held-out-tokens-{name}.npy")
+        with writing(out):
+            out.mkdir(parents=True, exist_ok=True)
+            ids = encode(corpus.training, tokenizer, out / f"tokens-{name}.npy")
+            held_out = encode(corpus.held_out, tokenizer, out / f"held-out-tokens-{name}.npy")
         return cls(recipe, tokenizer, ids, held_out, 0, corpus.sha256)
 
     @property

@@ -1,27 +1,27 @@
 """The Trainer of transformers, made to publish a series.
 
-`Publisher` is the callback that does it: it decides when to save, to evaluate and to log; it publishes checkpoints
-under a hidden name that is renamed when they are whole; it rewrites `log.jsonl` from the Trainer's own history, which
-is part of the state for resuming, so that the log of an interrupted training reads as if nothing had happened.
+`Publisher` is the callback that does it. It decides when to save, to evaluate and to log. It publishes checkpoints with
+a finite loss, under a hidden name that is renamed when they are whole. It rewrites `log.jsonl` from the Trainer's own
+history, which is part of the state for resuming, so that the log of an interrupted training reads as if nothing had
+happened.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import shutil
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments, default_data_collator
 from transformers.trainer_callback import PrinterCallback
-from transformers.utils import logging
 
 from anisoscope.errors import ModelError
+from anisoscope.runs.progress import Progress
+from anisoscope.runs.stopping import asked_to_stop
+from anisoscope.runs.writing import atomic
 from anisoscope.training.objectives import headless_loss
 
 if TYPE_CHECKING:
@@ -59,47 +59,70 @@ class SeriesTrainer(Trainer):
         loss, output = headless_loss(self.accelerator.unwrap_model(model), inputs, causal=self.recipe.causal)
         return (loss, output) if return_outputs else loss
 
+    def save_running_loss(self, path: Path) -> None:
+        """Keep the sum of losses since the last log: the Trainer begins a new one when it goes on from a state."""
+        kept = {"sum": self._tr_loss.item(), "since": self._globalstep_last_logged}
+        path.write_text(json.dumps(kept), encoding="utf-8")
+
+    def load_running_loss(self, path: Path) -> None:
+        """Go on with the sum that a state was saved with, if it has one."""
+        if path.exists():
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            self._tr_loss.fill_(kept["sum"])
+            self._globalstep_last_logged = kept["since"]
+
 
 class Publisher(TrainerCallback):
-    """Publishes checkpoints on the grid of the recipe and keeps the log."""
+    """Publishes checkpoints on the grid of the recipe, keeps the log, and stops when a signal asks for it."""
 
-    def __init__(
-        self, recipe: Recipe, *, seed: int, folder: Path, processor: Any, announce: Callable[[str], None]
-    ) -> None:
-        self.recipe, self.seed, self.folder, self.processor, self.announce = recipe, seed, folder, processor, announce
+    def __init__(self, recipe: Recipe, *, what: str, folder: Path, processor: Any, bar: Progress) -> None:
+        self.recipe, self.what, self.folder, self.processor, self.bar = recipe, what, folder, processor, bar
         self.grid = frozenset(recipe.grid())
-        self.started_at, self.started_from = 0.0, 0
+        self.trainer: SeriesTrainer | None = None
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: PreTrainedModel, **kwargs: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         for partial in self.folder.glob(".checkpoint-*"):
             shutil.rmtree(partial)
-        self.started_at, self.started_from = time.monotonic(), state.global_step
-        verb = "goes on" if state.global_step else "starts"
-        self.announce(f"seed {self.seed}: {verb} at step {state.global_step}")
-        if state.global_step == 0:
-            self.publish(model, 0)
+        assert self.trainer is not None
+        self.trainer.load_running_loss(self._running_loss(state))
 
-    def on_step_end(self, args: Any, state: Any, control: Any, *, model: PreTrainedModel, **kwargs: Any) -> None:
-        on_grid = state.global_step in self.grid
-        if on_grid or state.global_step % self.recipe.save_every == 0:
-            control.should_log = control.should_evaluate = control.should_save = True
-        if on_grid:
-            self.publish(model, state.global_step)
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.bar.advance()
+        if state.global_step in self.grid or state.global_step % self.recipe.save_every == 0:
+            control.should_log = control.should_evaluate = True
+            control.should_save = state.global_step < self.recipe.steps  # after the last step nothing is left to do
+        elif asked_to_stop():
+            control.should_save = True
 
     def on_log(self, args: Any, state: Any, control: Any, *, logs: dict[str, Any], **kwargs: Any) -> None:
-        if not math.isfinite(logs.get("loss", 0.0)):
-            raise ModelError(
-                "the training diverged",
-                where=f"seed {self.seed}, step {state.global_step}",
-                got=f"loss {logs['loss']}",
-                do="lower --learning-rate or lengthen --warmup, in another --out",
-            )
+        for name in ("loss", "eval_loss"):
+            self._check_finite(logs.get(name, 0.0), state.global_step)
         records = merge_history(state.log_history)
-        partial = self.folder / ".log.partial"
-        partial.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-        partial.replace(self.folder / "log.jsonl")
+        with atomic(self.folder / "log.jsonl") as partial:
+            partial.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
         if "eval_loss" in logs:
-            self.announce(self.status(records[-1]))
+            self.bar.describe(f"{self.what}, validation loss {logs['eval_loss']:.4f}")
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, *, model: PreTrainedModel, **kwargs: Any) -> None:
+        if state.global_step in self.grid:  # its loss is known to be finite
+            self.publish(model, state.global_step)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if asked_to_stop():
+            assert self.trainer is not None
+            self.trainer.save_running_loss(self._running_loss(state))
+            raise asked_to_stop.error()
+
+    def _running_loss(self, state: Any) -> Path:
+        return self.folder / "resume" / f"checkpoint-{state.global_step}" / "running_loss.json"
+
+    def _check_finite(self, loss: float, step: int) -> None:
+        if not math.isfinite(loss):
+            raise ModelError(
+                f"the training diverged: loss is {'NaN' if math.isnan(loss) else 'infinite'} at step {step}",
+                where=self.what,
+                do="lower --learning-rate or lengthen --warmup, in another --out; the last state before is kept",
+            )
 
     def publish(self, model: PreTrainedModel, step: int) -> None:
         """Write the checkpoint of a step as it would be published; one that is there is the same one."""
@@ -110,16 +133,6 @@ class Publisher(TrainerCallback):
         model.save_pretrained(partial)
         self.processor.save_pretrained(partial)
         partial.rename(folder)
-
-    def status(self, record: dict[str, Any]) -> str:
-        """One line: where the training is, how well it does, and the time left at the speed of this process."""
-        step, losses = record["step"], []
-        for name in ("training_loss", "validation_loss", "validation_accuracy"):
-            losses += [f"{name.replace('_', ' ')} {record[name]:.4f}"] if name in record else []
-        done = step - self.started_from
-        seconds = (self.recipe.steps - step) * (time.monotonic() - self.started_at) / done if done else None
-        left = "" if seconds is None else f", {math.ceil(seconds / 60)} min left"
-        return f"seed {self.seed}: step {step}/{self.recipe.steps}, {', '.join(losses)}{left}"
 
 
 def merge_history(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -143,10 +156,11 @@ def make_trainer(
     seed: int,
     folder: Path,
     fresh: bool,
-    announce: Callable[[str], None],
+    what: str,
+    bar: Progress,
 ) -> SeriesTrainer:
     """A Trainer for one seed of a recipe, whose only callback that speaks is the Publisher."""
-    publisher = Publisher(recipe, seed=seed, folder=folder, processor=data.processor, announce=announce)
+    publisher = Publisher(recipe, what=what, folder=folder, processor=data.processor, bar=bar)
     trainer = SeriesTrainer(
         recipe,
         model=model,
@@ -158,6 +172,7 @@ def make_trainer(
         compute_metrics=accuracy if recipe.objective == "classify" else None,
         callbacks=[publisher],
     )
+    publisher.trainer = trainer  # a Trainer does not tell its callbacks who it is
     trainer.remove_callback(PrinterCallback)
     return trainer
 
@@ -195,17 +210,3 @@ def training_arguments(recipe: Recipe, *, seed: int, states: Path, fresh: bool) 
 def accuracy(prediction: Any) -> dict[str, float]:
     """The share of images whose label has the highest score."""
     return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())}
-
-
-@contextlib.contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Only errors from transformers, and none of its progress bars, inside the block."""
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()

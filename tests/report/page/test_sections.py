@@ -8,13 +8,12 @@ from importlib import resources
 import numpy as np
 import pytest
 
+import anisoscope
 import report_runs
 from anisoscope.report.page import sections
 from anisoscope.report.page.data import page_data
 from anisoscope.runs.array_names import ARRAYS, find, name_of, pack_texts, texts_of, unpack_texts
-from anisoscope.studies.calibrate import CalibrateSettings, calibrate_files
-from anisoscope.studies.null import NullSettings, null_study
-from anisoscope.studies.vectors import measure_vectors
+from anisoscope.runs.perform import perform
 
 ASSETS = resources.files("anisoscope.report.page") / "assets"
 
@@ -29,8 +28,8 @@ def test_a_script_reads_only_what_a_module_of_its_name_gives():
 
 def test_the_studies_name_their_arrays_as_the_contract_says(tmp_path):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((400, 8)) + 1)
-    calibrated = calibrate_files(CalibrateSettings(files=[str(tmp_path / "x.npy")]), out=tmp_path / "calibrate").run
-    null = null_study(NullSettings(dim=[16]), out=tmp_path / "null").run
+    calibrated = perform("calibrate", {"files": [str(tmp_path / "x.npy")]}, out=tmp_path / "calibrate").run
+    null = perform("null", {"dim": [16]}, out=tmp_path / "null").run
     assert calibrated is not None
     assert null is not None
     for run in (calibrated, null):
@@ -64,7 +63,7 @@ def test_texts_come_back_with_the_points_they_belong_to(tmp_path):
 
 def test_eigenvalues_are_those_of_the_vectors(tmp_path):
     x = np.random.default_rng(0).standard_normal((500, 12)) * np.arange(1, 13) + 3.0
-    run = measure_vectors(x, neighbours=False).save(tmp_path / "run")
+    run = anisoscope.vectors(x, neighbours=False).save(tmp_path / "run")
     (picture,) = page_data([run])["pictures"]["spectrum"]
     values = np.linalg.eigvalsh(np.cov(x.T))[::-1]
     assert picture["site"] == "vectors"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 import report_runs
@@ -11,7 +9,7 @@ from anisoscope.report.page.data import find_subjects, run_labels
 from anisoscope.report.page.lead import lead
 from anisoscope.report.page.summary import cards
 from anisoscope.report.page.write import page_html
-from anisoscope.runs.store import open_run
+from anisoscope.runs.store import Run
 
 
 def told(runs):
@@ -71,10 +69,8 @@ def test_one_cloud_is_not_said_to_lie_at_itself(tmp_path):
 
 def test_a_verdict_may_be_a_line_or_words_with_a_sentence(tmp_path):
     run = report_runs.block_run(tmp_path / "run")
-    manifest = json.loads((run.folder / "manifest.json").read_text())
-    manifest["verdict"] = {"words": ["amplifies"], "sentence": "The block amplifies drift.", "numbers": [{"x": 1}]}
-    (run.folder / "manifest.json").write_text(json.dumps(manifest))
-    changed = open_run(run.folder)
+    judged = {"words": ["amplifies"], "sentence": "The block amplifies drift.", "numbers": [{"x": 1}]}
+    changed = Run(run.folder, {**run.manifest, "verdict": judged})
     sentence, (card,) = told([changed])
     assert sentence == card.verdict == "The block amplifies drift."
     assert "The block amplifies drift." in page_html([changed])

@@ -12,7 +12,7 @@ from transformers import GPT2Config, LlamaConfig
 import zoo
 from anisoscope.errors import UsageError
 from anisoscope.studies.block.architectures import ARCHITECTURES, build, configuration
-from anisoscope.studies.block.experiment import BlockSettings, block_study
+from anisoscope.studies.block.experiment import Experiment, run_experiment
 
 TOKENS = ("bert", "roberta", "modernbert", "gpt2", "opt", "gpt_neox", "llama", "t5", "vit")
 
@@ -131,8 +131,8 @@ def test_names_folders_and_configs_are_understood(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "t5", "vit", "convnext"])
 def test_the_study_runs_on_every_kind_of_block(name: str) -> None:
-    settings = BlockSettings(arch=zoo.config(name), norms=(0.0, 1.0, 10.0), seeds=2, length=16)
-    rows = block_study(settings).rows
+    settings = Experiment(zoo.config(name), name, norms=(0.0, 1.0, 10.0), seeds=2, length=16)
+    rows = run_experiment(settings)[0]
     sites = {row.site for row in rows}
     assert {"input", "output"} <= sites
     assert ("softmax" in sites) == (name != "convnext")
@@ -142,7 +142,7 @@ def test_the_study_runs_on_every_kind_of_block(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "vit"])
 def test_the_embedding_layer_can_feed_the_block(name: str) -> None:
-    settings = BlockSettings(arch=zoo.config(name), norms=(0.0, 5.0), seeds=1, length=16, input="embeddings")
-    row = next(row for row in block_study(settings).rows if row.site == "input" and row.metric == "mean_norm")
+    settings = Experiment(zoo.config(name), name, norms=(0.0, 5.0), seeds=1, length=16, input="embeddings")
+    row = next(row for row in run_experiment(settings)[0] if row.site == "input" and row.metric == "mean_norm")
     assert row.value is not None
     assert row.value > 0

@@ -62,13 +62,13 @@ def test_numbers_equal_plain_loops(causal: bool, shift: float, key_heads: int) -
                 extremes[b] = [max(extremes[b][0], p.max()), min(extremes[b][1], p.min())]
     numbers = attention_numbers(seen)
     expected = dict(zip(("max_probability", "median_probability", "min_probability"), np.mean(rows, 0), strict=True))
-    expected |= {"relative_entropy": np.mean(entropies)}
+    expected |= {"entropy_normalised": np.mean(entropies)}
     expected |= {"sequence_max_probability": np.mean([e[0] for e in extremes])}
     expected |= {"sequence_min_probability": np.mean([e[1] for e in extremes])}
     assert numbers.softmax == pytest.approx(expected, rel=1e-4)
     moments = {"mean_score": np.mean(pool), "score_std": np.std(pool), "score_row_std": np.sqrt(np.mean(within))}
-    assert numbers.scores == pytest.approx(moments, rel=1e-4, abs=1e-6)
-    np.testing.assert_allclose(numbers.by_head, [np.mean(scores) for scores in by_head], atol=1e-6)
+    assert numbers.scores == pytest.approx(moments, rel=1e-12, abs=1e-12)
+    np.testing.assert_allclose(numbers.by_head, [np.mean(scores) for scores in by_head], atol=1e-12)
     assert numbers.uniform == pytest.approx(np.mean(uniform))
 
 

@@ -9,16 +9,8 @@ import pytest
 import torch
 from transformers import BertConfig
 
-from anisoscope.errors import UsageError
-from anisoscope.studies.block.experiment import (
-    BlockResult,
-    BlockSettings,
-    Draw,
-    block_study,
-    cloud_numbers,
-    draw,
-    paper_settings,
-)
+from anisoscope.runs.table import Row
+from anisoscope.studies.block.experiment import Draw, Experiment, cloud_numbers, draw, run_experiment
 
 D = 64
 NORMS = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
@@ -37,23 +29,23 @@ def small_bert() -> BertConfig:
     )
 
 
-SMALL = BlockSettings(arch=small_bert(), norms=NORMS, seeds=10, sequences=2, length=96)
+SMALL = Experiment(small_bert(), "bert", norms=NORMS, seeds=10, sequences=2, length=96)
 
 
 @pytest.fixture(scope="module")
-def result() -> BlockResult:
-    return block_study(SMALL)
+def result() -> list[Row]:
+    return run_experiment(SMALL)[0]
 
 
-def curves(result: BlockResult, site: str, metric: str) -> np.ndarray:
+def curves(result: list[Row], site: str, metric: str) -> np.ndarray:
     """Values (draws, N)."""
-    rows = [row for row in result.rows if row.site == site and row.metric == metric and row.seed is not None]
+    rows = [row for row in result if row.site == site and row.metric == metric and row.seed is not None]
     values = {(row.seed, row.at): row.value for row in rows}
     seeds = sorted({row.seed for row in rows if row.seed is not None})
     return np.array([[values[seed, norm] for norm in NORMS] for seed in seeds], dtype=float)
 
 
-def test_the_output_cosine_is_above_the_input_cosine_at_every_norm(result: BlockResult) -> None:
+def test_the_output_cosine_is_above_the_input_cosine_at_every_norm(result: list[Row]) -> None:
     above = curves(result, "output", "mean_cosine") - curves(result, "input", "mean_cosine")
     assert above.shape == (10, len(NORMS))
     assert (above.mean(0) > 0).all()
@@ -61,9 +53,9 @@ def test_the_output_cosine_is_above_the_input_cosine_at_every_norm(result: Block
     assert (above > 0).mean() > 0.6  # a single narrow draw may fall below it, by the luck of its direction
 
 
-def test_the_norms_cross_in_every_draw_where_layernorm_says(result: BlockResult) -> None:
-    found = [row for row in result.rows if row.metric == "fixed_point"]
-    expected = next(row for row in result.rows if row.metric == "fixed_point_of_layernorm")
+def test_the_norms_cross_in_every_draw_where_layernorm_says(result: list[Row]) -> None:
+    found = [row for row in result if row.metric == "fixed_point"]
+    expected = next(row for row in result if row.metric == "fixed_point_of_layernorm")
     assert len(found) == 11
     for row in found:
         assert row.value == pytest.approx(expected.value, abs=0.06)
@@ -73,31 +65,31 @@ def test_the_norms_cross_in_every_draw_where_layernorm_says(result: BlockResult)
     assert average.low <= average.value <= average.high
 
 
-def test_the_output_norm_is_sqrt_d_at_every_norm(result: BlockResult) -> None:
+def test_the_output_norm_is_sqrt_d_at_every_norm(result: list[Row]) -> None:
     np.testing.assert_allclose(curves(result, "output", "mean_norm"), np.sqrt(D), rtol=1e-4)
 
 
-def test_scores_leave_zero_and_the_draw_decides_the_sign(result: BlockResult) -> None:
+def test_scores_leave_zero_and_the_draw_decides_the_sign(result: list[Row]) -> None:
     scores = curves(result, "scores", "mean_score")
     assert (np.abs(scores[:, -1]) > 10 * np.abs(scores[:, 0])).all()
     assert {-1.0, 1.0} == set(np.sign(scores[:, -1]))
 
 
-def test_queries_and_keys_grow_with_the_drift(result: BlockResult) -> None:
+def test_queries_and_keys_grow_with_the_drift(result: list[Row]) -> None:
     for site in ("query", "key"):
         norms = curves(result, site, "mean_norm")
         assert (np.diff(norms[:, 2:], axis=1) > 0).all()
         assert (norms[:, -1] > 5 * norms[:, 0]).all()
 
 
-def test_attention_sharpens_with_the_drift(result: BlockResult) -> None:
+def test_attention_sharpens_with_the_drift(result: list[Row]) -> None:
     assert (np.diff(curves(result, "softmax", "max_probability"), axis=1) > 0).all()
     assert (np.diff(curves(result, "softmax", "min_probability"), axis=1) < 0).all()
     spread = curves(result, "softmax", "sequence_max_probability") - curves(result, "softmax", "max_probability")
     assert (spread > 0).all()
 
 
-def test_equation_1_holds_within_sampling_error(result: BlockResult) -> None:
+def test_equation_1_holds_within_sampling_error(result: list[Row]) -> None:
     """‖mean − expected‖ over its standard error is √(χ²_k/k) with k about the rank of the projection."""
     for site in ("query", "key"):
         distance = curves(result, site, "equation_1_distance")
@@ -107,7 +99,7 @@ def test_equation_1_holds_within_sampling_error(result: BlockResult) -> None:
 
 def test_equation_1_expects_w_times_mean_plus_bias() -> None:
     settings = dataclasses.replace(SMALL, seeds=1, qk_bias=True)
-    found = block_study(settings)
+    _, arrays = run_experiment(settings)
     drawn = draw(settings, 0)
     layer = drawn.stack.blocks[0].attention.self
     for site in ("query", "key"):
@@ -115,14 +107,14 @@ def test_equation_1_expects_w_times_mean_plus_bias() -> None:
         table = drawn.stack.module.get_input_embeddings().weight
         mean = table.mean(0) + NORMS[-1] * drawn.direction
         expected = projection.weight @ mean + projection.bias
-        stored = found.arrays[f"{settings.label}/{site}_mean_expected"][0, -1]
+        stored = arrays[f"{settings.label}/{site}_mean_expected"][0, -1]
         np.testing.assert_allclose(stored, expected.numpy(), rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.parametrize(("metric", "kind"), [("fixed_point", "mean_norm"), ("fixed_point_of_mean", "norm_of_mean")])
 def test_the_fixed_point_equals_brute_force(metric: str, kind: str) -> None:
     settings = dataclasses.replace(SMALL, seeds=2, input="embeddings" if kind == "norm_of_mean" else "table")
-    found = {row.seed: row.value for row in block_study(settings).rows if row.metric == metric}
+    found = {row.seed: row.value for row in run_experiment(settings)[0] if row.metric == metric}
     for seed in range(2):
         drawn = draw(settings, seed)
 
@@ -140,18 +132,18 @@ def test_the_fixed_point_equals_brute_force(metric: str, kind: str) -> None:
 
 def test_no_crossing_is_an_answer() -> None:
     settings = dataclasses.replace(SMALL, seeds=2, norms=(0.0, 1.0, 2.0))
-    rows = [row for row in block_study(settings).rows if row.metric == "fixed_point"]
+    rows = [row for row in run_experiment(settings)[0] if row.metric == "fixed_point"]
     assert [row.value for row in rows] == [None] * 3
     assert all("no crossing in [0, 2]" in row.note for row in rows)
 
 
-def test_average_rows_are_the_mean_of_the_draws_with_a_student_interval(result: BlockResult) -> None:
+def test_average_rows_are_the_mean_of_the_draws_with_a_student_interval(result: list[Row]) -> None:
     from scipy.stats import ttest_1samp
 
     values = curves(result, "output", "mean_cosine")[:, 2]
     row = next(
         row
-        for row in result.rows
+        for row in result
         if row.site == "output" and row.metric == "mean_cosine" and row.at == NORMS[2] and row.seed is None
     )
     interval = ttest_1samp(values, 0.0).confidence_interval(0.95)
@@ -173,9 +165,9 @@ def test_cloud_numbers_equal_brute_force() -> None:
 
 def test_the_same_seed_gives_the_same_numbers_and_another_seed_others() -> None:
     settings = dataclasses.replace(SMALL, seeds=2, norms=(0.0, 5.0))
-    first, second = block_study(settings), block_study(settings)
-    assert [row.value for row in first.rows] == [row.value for row in second.rows]
-    by_seed = {row.seed: row.value for row in first.rows if row.metric == "mean_score" and row.at == 5.0}
+    first, second = run_experiment(settings)[0], run_experiment(settings)[0]
+    assert [row.value for row in first] == [row.value for row in second]
+    by_seed = {row.seed: row.value for row in first if row.metric == "mean_score" and row.at == 5.0}
     assert by_seed[0] != by_seed[1]
 
 
@@ -188,13 +180,13 @@ def test_vectors_come_from_the_table() -> None:
 
 def test_embeddings_share_a_component_and_the_table_does_not() -> None:
     norms = (0.0, 5.0)
-    table = block_study(dataclasses.replace(SMALL, seeds=2, norms=norms))
-    whole = block_study(dataclasses.replace(SMALL, seeds=2, norms=norms, input="embeddings"))
+    table = run_experiment(dataclasses.replace(SMALL, seeds=2, norms=norms))[0]
+    whole = run_experiment(dataclasses.replace(SMALL, seeds=2, norms=norms, input="embeddings"))[0]
 
-    def query_cosine(result: BlockResult) -> float:
+    def query_cosine(result: list[Row]) -> float:
         found = [
             row.value
-            for row in result.rows
+            for row in result
             if row.site == "query" and row.metric == "mean_cosine" and row.at == 0.0 and row.seed is None
         ]
         assert found[0] is not None
@@ -205,39 +197,8 @@ def test_embeddings_share_a_component_and_the_table_does_not() -> None:
 
 
 def test_query_and_key_biases_make_them_anisotropic_without_drift() -> None:
-    biased = block_study(dataclasses.replace(SMALL, seeds=2, norms=(0.0, 5.0), qk_bias=True))
-    rows = [r for r in biased.rows if r.metric == "mean_cosine" and r.at == 0.0 and r.site in ("query", "key")]
+    biased = run_experiment(dataclasses.replace(SMALL, seeds=2, norms=(0.0, 5.0), qk_bias=True))[0]
+    rows = [r for r in biased if r.metric == "mean_cosine" and r.at == 0.0 and r.site in ("query", "key")]
     assert rows
     assert all(row.value is not None and row.value > 0.1 for row in rows)
     assert all(row.model.endswith("q/k bias") for row in rows)
-
-
-def test_experiments_side_by_side_keep_their_names() -> None:
-    few = dataclasses.replace(SMALL, seeds=1, norms=(0.0, 5.0))
-    result = block_study([few, dataclasses.replace(few, without="mlp")])
-    assert {row.model for row in result.rows} == {"bert", "bert, no mlp"}
-    assert {name.split("/")[0] for name in result.arrays} == {"bert", "bert, no mlp"}
-    with pytest.raises(UsageError, match="one name"):
-        block_study([few, few])
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"norms": (5.0, 1.0)},
-        {"norms": (-1.0, 1.0)},
-        {"norms": (1.0,)},
-        {"seeds": 0},
-        {"length": 1},
-        {"input": "pixels"},
-        {"without": "norm"},
-    ],
-)
-def test_wrong_settings_are_refused(wrong: dict) -> None:
-    with pytest.raises(UsageError):
-        BlockSettings(**wrong)
-
-
-def test_paper_settings_are_sixteen_sequences_of_512() -> None:
-    settings = paper_settings()
-    assert (settings.arch, settings.sequences, settings.length, settings.input) == ("bert", 16, 512, "table")

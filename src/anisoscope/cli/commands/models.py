@@ -37,10 +37,16 @@ def models(
     entries = [(entry, at_hand(entry, models_dir)) for entry in catalogue(modality=modality, figure=figure)]
     if json:
         found = [
-            {"id": entry.id, "label": entry.label, "modality": entry.modality, "figures": list(entry.figures),
-             "at_hand": None if where is None else str(where)}
+            {
+                "id": entry.id,
+                "label": entry.label,
+                "modality": entry.modality,
+                "figures": list(entry.figures),
+                "our_choice": entry.our_choice or None,
+                "at_hand": None if where is None else str(where),
+            }
             for entry, where in entries
-        ]  # fmt: skip
+        ]
         print_json({"models": found})
         return
     from rich import box
@@ -49,13 +55,14 @@ def models(
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("model", overflow="fold", min_width=44)
-    for name in ("modality", "figures", "here"):
+    for name in ("modality", "figures", "our choice", "here"):
         table.add_column(name)
     seeds = [entry for entry, _ in entries if entry.series == "multiberts"]
     for entry, where in entries:
         if entry in seeds[1:] and where is None:
             continue  # twenty-five lines that differ in a digit
         several = f" … seed_{len(seeds) - 1}" if entry in seeds[:1] and len(seeds) > 1 else ""
-        table.add_row(entry.id + several, entry.modality, ", ".join(entry.figures), "yes" if where else "")
+        figures, here = ", ".join(entry.figures), "yes" if where else ""
+        table.add_row(entry.id + several, entry.modality, figures, entry.our_choice, here)
     Console().print(table)
     typer.echo(f"{sum(where is not None for _, where in entries)} of {len(entries)} are at hand (mirror or hub cache).")

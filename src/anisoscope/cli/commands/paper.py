@@ -20,8 +20,21 @@ def paper(
         list[str] | None, typer.Argument(metavar="FIGURE...", help="Figures by name, as 1 6a 13 M2; all by default.")
     ] = None,
     scale: Annotated[
-        str, typer.Option(help="demo: small stand-ins, offline. hub: the published checkpoints.", metavar="demo|hub")
+        str,
+        typer.Option(
+            help="demo: small stand-ins, offline. local: real weights of the same families that lie in --models-dir. "
+            "hub: the published checkpoints.",
+            metavar="demo|local|hub",
+        ),
     ] = "demo",
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help="ours: raw states and norms apart, permutation tests. "
+            "paper: the library's hidden states, one text per sample, asymptotic p-values.",
+            metavar="ours|paper",
+        ),
+    ] = "ours",
     models_dir: Annotated[
         Path | None, typer.Option(help="Mirror of models to look in first, laid out as owner/name[@revision].")
     ] = None,
@@ -44,6 +57,7 @@ def paper(
     Examples:
       anisoscope paper                         # all, with stand-ins, offline; then open paper/index.html
       anisoscope paper 6 17                    # the untrained block and the isotropic null: no stand-in needed
+      anisoscope paper 3a 4 --scale local --models-dir real --speech real/data/sounds --images real/data/photographs
       anisoscope paper 1 13 --scale hub --models-dir /mirror --out paper-hub
     """
     from anisoscope.cli.output import checked_existing, print_json
@@ -53,13 +67,18 @@ def paper(
     from anisoscope.runs.settings import Machine
     from anisoscope.studies.paper.study import Scale, choose, describe, perform
 
-    if scale not in ("demo", "hub"):
-        raise UsageError("unknown scale", got=scale, expected="demo or hub")
+    if scale not in ("demo", "local", "hub"):
+        raise UsageError("unknown scale", got=scale, expected="demo, local or hub")
+    if protocol not in ("ours", "paper"):
+        raise UsageError("unknown protocol", got=protocol, expected="ours or paper")
+    if scale == "local" and models_dir is None:
+        raise UsageError("the scale local needs a folder of models", do="name it: --models-dir FOLDER")
     mirror = None if models_dir is None else str(models_dir)
+    places = (tuple(text or ()), tuple(speech or ()), tuple(images or ()))
     machine = Machine(device=device, models_dir=mirror, trust_remote_code=trust_remote_code)
     results = perform(
         choose(figures or []),
-        Scale(scale, tuple(text or ()), tuple(speech or ()), tuple(images or ())),
+        Scale(scale, *places, protocol=protocol, models_dir=mirror),
         out=out,
         machine=machine,
         existing=checked_existing(existing),
@@ -76,7 +95,7 @@ def paper(
 
 
 def _show(results: Sequence[Result]) -> None:
-    """One line a figure."""
+    """One line per figure, and what does not hold."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -84,12 +103,10 @@ def _show(results: Sequence[Result]) -> None:
     from anisoscope.studies.paper.study import status
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("figure", "what", "status", "statements that hold"):
+    for name in ("figure", "what", "status", "hold", "fail", "not testable"):
         table.add_column(name)
     for result in results:
-        held = sum(seen.holds is True for _, seen in result.seen)
-        table.add_row(
-            result.figure.name, result.figure.title, status(result),
-            f"{held} of {len(result.seen)}" if result.seen else "",
-        )  # fmt: skip
+        told = [tested.seen.holds for tested in result.tested]
+        counts = [str(told.count(kind)) if told else "" for kind in (True, False, None)]
+        table.add_row(result.figure.name, result.figure.title, status(result), *counts)
     Console().print(table)

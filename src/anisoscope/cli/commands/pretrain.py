@@ -2,94 +2,93 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from anisoscope.cli.output import Csv, Json, print_json, write_csv
+from anisoscope.cli.options import asking, parameters, values_of
+from anisoscope.cli.study import shared_parameters
+from anisoscope.runs.settings import Machine
+from anisoscope.training.recipe import Recipe
+
+HELP = """
+Train a small model from scratch and keep checkpoints on a log grid, step 0 included.
+
+The folder OUT holds recipe.toml, which repeats the training, and per seed a log and checkpoint folders that
+transformers and every anisoscope command read. A training that was killed goes on when the command is repeated,
+to the same weights.
+
+Examples:
+  anisoscope pretrain --arch bert --data enwik8 --steps 8192 --seeds 0,1 --out series
+  anisoscope pretrain --arch gpt2 --attention gated --data book.txt --steps 2000 --out gated
+  anisoscope pretrain --arch vit --data digits --steps 1000 --out digits
+  anisoscope pretrain --recipe series/recipe.toml --seeds 2 --out series
+"""
+_SHARED = ("csv", "force", "json")
 
 
-def pretrain(
-    data: Annotated[
-        list[str] | None,
-        typer.Option(help="Text files (repeat the option), one folder of images (a subfolder per class), or `digits`."),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the checkpoints; a training found there goes on.")] = Path(
-        "series"
-    ),
-    recipe: Annotated[
-        Path | None, typer.Option(help="A recipe.toml to repeat; options given here override it.")
-    ] = None,
-    arch: Annotated[str | None, typer.Option(help="bert, gpt2, neox, llama, vit or convnet.")] = None,
-    objective: Annotated[
-        str | None, typer.Option(help="mlm, clm, headless or classify; by default the usual one.")
-    ] = None,
-    attention: Annotated[
-        str | None,
-        typer.Option(help="softmax, softmax_one, sigmoid, cosine, query_centred, gated or no_bias."),
-    ] = None,
-    tokens: Annotated[str | None, typer.Option(help="bytes, or bpe (trained on the data).")] = None,
-    vocabulary: Annotated[int | None, typer.Option(help="Number of tokens, for bpe.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps of training.")] = None,
-    seeds: Annotated[str | None, typer.Option(help="Seeds to train one after the other, as 0,1,2.")] = None,
-    layers: Annotated[int | None, typer.Option(help="Blocks.")] = None,
-    hidden: Annotated[int | None, typer.Option(help="Width.")] = None,
-    heads: Annotated[int | None, typer.Option(help="Attention heads per block.")] = None,
-    feedforward: Annotated[int | None, typer.Option(help="Width inside the feed-forward part; 4 × hidden.")] = None,
-    length: Annotated[int | None, typer.Option(help="Tokens per sequence, special ones included.")] = None,
-    image_size: Annotated[int | None, typer.Option(help="Side of an image in pixels.")] = None,
-    patch: Annotated[int | None, typer.Option(help="Side of a patch in pixels.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Sequences or images per step.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Highest learning rate, of AdamW.")] = None,
-    schedule: Annotated[str | None, typer.Option(help="linear, cosine or constant, after the warm-up.")] = None,
-    warmup: Annotated[int | None, typer.Option(help="Steps over which the learning rate rises.")] = None,
-    mask: Annotated[float | None, typer.Option(help="Share of tokens to predict, for masked models.")] = None,
-    dropout: Annotated[float | None, typer.Option(help="Dropout everywhere.")] = None,
-    first_checkpoint: Annotated[int | None, typer.Option(help="First step of the log grid, after step 0.")] = None,
-    per_doubling: Annotated[int | None, typer.Option(help="Checkpoints per doubling of the step.")] = None,
-    save_every: Annotated[int | None, typer.Option(help="Steps between states to go on from.")] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads; all by default.", min=1)] = None,
-    csv: Csv = None,
-    json: Json = False,
-) -> None:
-    """Train a small model from scratch and keep checkpoints on a log grid, step 0 included.
+def _parameters() -> list[inspect.Parameter]:
+    """Where the training goes and what it repeats, then the fields of the recipe, all of them optional."""
+    out = typer.Option("--out", "-o", help="Folder of the training; one that is there goes on.")
+    recipe = typer.Option("--recipe", help="A recipe.toml to repeat; options given here override it.")
+    own = [
+        inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
+        _optional("out", Annotated[Path, out], Path("series")),
+        _optional("recipe", Annotated[Path | None, recipe], None),
+    ]
+    fields = parameters(Recipe, [name for name in Recipe.model_fields if name != "data_sha256"])
+    own += [one.replace(default=None) if one.name == "data" else one for one in fields]
+    own += parameters(Machine, ["threads"])
+    return own + [one for one in shared_parameters() if one.name in _SHARED]
 
-    The folder OUT holds recipe.toml, which repeats the training, and per seed a log and checkpoint folders that
-    transformers and every anisoscope command read. A training that was killed goes on when the command is repeated,
-    to the same weights.
 
-    \b
-    Examples:
-      anisoscope pretrain --arch bert --data enwik8 --steps 8192 --seeds 0,1 --out series
-      anisoscope pretrain --arch gpt2 --attention gated --data book.txt --steps 2000 --out gated
-      anisoscope pretrain --arch vit --data digits --steps 1000 --out digits
-      anisoscope pretrain --recipe series/recipe.toml --seeds 2 --out series
-    """
-    given: dict[str, Any] = {
-        name: value
-        for name, value in locals().items()
-        if name not in ("out", "recipe", "threads", "csv", "json") and value is not None
-    }
+def _optional(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _run(given: dict[str, Any]) -> None:
+    from anisoscope.runs.stopping import stoppable
+    from anisoscope.runs.writing import check_target
     from anisoscope.training.pretrain import pretrain as train
-    from anisoscope.training.recipe import Recipe, make_recipe, parse_seeds
-    from anisoscope.training.series import log_rows
 
-    if seeds is not None:
-        given["seeds"] = parse_seeds(seeds)
-    known = Recipe.read(recipe).model_dump() if recipe else {}
-    chosen = make_recipe(**{**known, **given})
+    known = Recipe.read(given["recipe"]).as_dict() if given["recipe"] else {}
+    recipe = Recipe.check({**known, **values_of(Recipe, _written(given))}, command="pretrain")
+    threads = Machine.check({"threads": given["threads"]}, command="pretrain").threads
+    if given["csv"] is not None:
+        check_target(given["csv"], kind="csv", inputs=recipe.data, force=given["force"])
     if threads is not None:
         import torch
 
         torch.set_num_threads(threads)
-    checkpoints = train(chosen, out, announce=lambda line: typer.echo(line, err=True))
-    rows = [row for seed in chosen.seeds for row in log_rows(out, seed)]
-    last = [row for row in rows if row.metric == "validation_loss" and row.step == chosen.steps]
-    verdict = ", ".join(f"seed {row.seed}: validation loss {row.value:.4f}" for row in last)
-    if csv is not None:
-        write_csv(csv, rows)
-    if json:
-        print_json({"run": str(out), "verdict": verdict, "measurements": [row.as_dict() for row in rows]})
+    with stoppable():
+        checkpoints = train(recipe, given["out"], announce=lambda line: typer.echo(line, err=True))
+    _report(recipe, given, len(checkpoints))
+
+
+def _written(given: dict[str, Any]) -> dict[str, Any]:
+    """What stands on the command line: the default of an option must not override a recipe that is repeated."""
+    source = given["context"].get_parameter_source
+    return {name: value for name, value in given.items() if getattr(source(name), "name", "") == "COMMANDLINE"}
+
+
+def _report(recipe: Recipe, given: dict[str, Any], checkpoints: int) -> None:
+    from anisoscope.cli.output import as_json, print_json, say, write_csv
+    from anisoscope.runs.measurement import Measurement
+    from anisoscope.training.series import log_rows
+
+    rows = [row for seed in recipe.seeds for row in log_rows(given["out"], seed)]
+    last = [row for row in rows if row.metric == "validation_loss" and row.step == recipe.steps]
+    losses = ", ".join(f"seed {row.seed}: {row.value:.4f}" for row in last)
+    verdict = f"Validation loss after {recipe.steps:,} steps: {losses}."
+    if given["csv"] is not None:
+        write_csv(given["csv"], rows, inputs=recipe.data, force=given["force"])
+    if given["json"]:
+        found = Measurement(tuple(rows), verdict, command="pretrain")
+        print_json({**as_json(found), "run": str(given["out"])})
     else:
-        typer.echo(f"{len(checkpoints)} checkpoints in {out}; {verdict}")
+        say(f"{checkpoints} checkpoints in {given['out']}. {verdict}")
+
+
+pretrain = asking(_parameters(), HELP, _run)

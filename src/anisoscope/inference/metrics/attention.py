@@ -32,11 +32,6 @@ ATTENTION = (
         "entropy over log m",
         "Entropy of a row over that of uniform attention: 1 is uniform over the m visible keys, 0 a single key.",
     ),
-    _share(
-        "relative_entropy",
-        "entropy over log m",
-        "Entropy of a row over that of uniform attention, in an untrained block.",
-    ),
     _share("max_probability", "largest probability", "Largest probability of a row of attention."),
     _share("median_probability", "median probability", "Median probability of a row of attention."),
     _share("min_probability", "smallest probability", "Smallest probability of a row of attention."),

@@ -40,7 +40,7 @@ class ImageFeed:
             tally["documents"] += 1
             pixels = self.processor(images=picture.image, return_tensors="pt")["pixel_values"][0]  # (3, H, W)
             size = math.ceil(pixels.shape[-2] * pixels.shape[-1] / PIXELS_PER_POSITION)
-            yield Window(picture.key, 0, pixels, 1, size, form=tuple(pixels.shape))
+            yield Window(picture.key, 0, pixels, 1, size, form=tuple(pixels.shape), whole=True)
 
     def collate(self, windows: list[Window]) -> Batch:
         pixels = torch.stack([window.data for window in windows])  # (B, 3, H, W)

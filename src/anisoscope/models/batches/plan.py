@@ -51,6 +51,7 @@ class Batch:
     - `valid`, `special` (B, T): which positions of the main input are real, which are special tokens. T counts tokens
       of text, samples or mel frames of speech; a picture has one.
     - `decoder_valid`, `decoder_special`: the same of the decoder's input, where there is one.
+    - `whole`: every row is all of its sequence: no other window has a part of it.
     - `resume_at`: the place in the plan behind the last window; whoever has done this batch goes on from there.
     """
 
@@ -62,6 +63,7 @@ class Batch:
     decoder_valid: Tensor | None = None
     decoder_special: Tensor | None = None
     resume_at: int = 0
+    whole: bool = False
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -69,7 +71,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """What becomes one row of a batch: `length` decides the order, `size` positions the cost, `form` who may share."""
+    """What becomes one row of a batch: `length` decides the order, `size` positions the cost, `form` who may share.
+
+    `whole`: it is the only window of its sequence.
+    """
 
     key: str
     start: int
@@ -77,6 +82,7 @@ class Window:
     length: int
     size: int
     form: Hashable = None
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -188,7 +194,8 @@ class Batches:
         )
         for group in _cut(chosen, self.batch_tokens):
             batch = self._feed.collate([window for _, window in group])
-            yield group[0][0], replace(batch, resume_at=group[-1][0] + 1)
+            whole = all(window.whole for _, window in group)
+            yield group[0][0], replace(batch, resume_at=group[-1][0] + 1, whole=whole)
 
     def _windows(self) -> Iterator[Window]:
         """All windows in order of reading, counted; the report stands when the last is out."""

@@ -101,7 +101,8 @@ class SpeechFeed:
                 text = self.transcripts.get(clip.key) if len(wave) <= self.window else None
                 size = math.ceil((self.own_window or len(piece)) * POSITIONS_PER_SECOND / self.rate)
                 form = None if self.masks or self.own_window else len(piece)
-                yield Window(clip.key, start, (piece, text), len(piece), size, form)
+                whole = len(wave) <= self.window
+                yield Window(clip.key, start, (piece, text), len(piece), size, form, whole)
 
     def collate(self, windows: list[Window]) -> Batch:
         waves = [window.data[0] for window in windows]

@@ -15,7 +15,7 @@ import numpy as np
 
 from anisoscope.errors import StoreError
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
-from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, style
+from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, shown_name, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -87,7 +87,7 @@ def figure_m2(run: Run) -> Figure:
             mine = [site for name, site in sites if name == model]
             _draw_stack(panel, [row for row in rows if row.model == model], mine)
             _pair_quantile(panel, run.rows(model=model, metric="dimension", positions="all"))
-            panel.set_title(f"M2  {model.rpartition('/')[2]}")
+            panel.set_title(f"M2  {shown_name(model)}")
         panels[0, 0].set_ylabel("mean cosine")
         panels[0, 0].legend(loc="best")
     return figure
@@ -120,7 +120,7 @@ def figure_m3(run: Run) -> Figure:
         for panel in (middle, right):
             panel.axhline(0, color=NULL, linestyle=":", linewidth=1)
             panel.legend(loc="best", fontsize=6.5)
-        figure.suptitle(f"M3  {norms[0].model.rpartition('/')[2]}", fontsize=8.5, fontweight="bold", x=0.01, ha="left")
+        figure.suptitle(f"M3  {shown_name(norms[0].model)}", fontsize=8.5, fontweight="bold", x=0.01, ha="left")
     return figure
 
 
@@ -150,8 +150,11 @@ def _draw_stack(panel: Axes, rows: Sequence[Row], sites: Sequence[str]) -> None:
         for place, height, (_, row) in zip(x, y, found, strict=True):
             face = "white" if row.site.endswith("norm") else colour(index)
             panel.plot(place, height, "o", color=colour(index), markerfacecolor=face, markersize=3.4)
-    entering = [(x, cells[f"{site}.before_norm", "mean_cosine"]) for x, site in enumerate(sites)
-                if (f"{site}.before_norm", "mean_cosine") in cells]  # fmt: skip
+    entering = [
+        (x, cells[f"{site}.before_norm", "mean_cosine"])
+        for x, site in enumerate(sites)
+        if (f"{site}.before_norm", "mean_cosine") in cells
+    ]
     if entering:
         heights = np.array([row.value for _, row in entering], float)
         panel.plot([x for x, _ in entering], heights, "v", color=INK, markersize=3.2, label="before the block's norm")
@@ -175,9 +178,16 @@ def _pair_quantile(panel: Axes, dimensions: Sequence[Row]) -> None:
     height = float(cosine_quantile(0.95, d))
     panel.axhline(height, color=NULL, linestyle=(0, (1, 3)), linewidth=0.8)
     panel.annotate(
-        f"95 % of isotropic pairs, $d$ = {d}", (0.99, height), xycoords=("axes fraction", "data"), ha="right",
-        va="top", xytext=(0, -1), textcoords="offset points", fontsize=6, color=NULL,
-    )  # fmt: skip
+        f"95 % of isotropic pairs, $d$ = {d}",
+        (0.99, height),
+        xycoords=("axes fraction", "data"),
+        ha="right",
+        va="top",
+        xytext=(0, -1),
+        textcoords="offset points",
+        fontsize=6,
+        color=NULL,
+    )
 
 
 def _axis(norms: Sequence[ClosingNorm]) -> tuple[list[tuple[float, ClosingNorm]], str]:

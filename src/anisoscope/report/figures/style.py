@@ -80,17 +80,38 @@ def null_line(axes: Axes, value: float, text: str) -> None:
     """The isotropic null, dotted and named, as every figure has it."""
     axes.axhline(value, color=NULL, linestyle=":", linewidth=1)
     axes.annotate(
-        text, (1, value), xycoords=("axes fraction", "data"), xytext=(-2, 2), textcoords="offset points",
-        ha="right", va="bottom", fontsize=6, color=NULL,
-    )  # fmt: skip
+        text,
+        (1, value),
+        xycoords=("axes fraction", "data"),
+        xytext=(-2, 2),
+        textcoords="offset points",
+        ha="right",
+        va="bottom",
+        fontsize=6,
+        color=NULL,
+    )
 
 
 def stand_in(figure: Figure, what: str = "stand-in models, not the published checkpoints") -> None:
-    """Mark a figure whose models are stand-ins, below everything else (files are cut to what is drawn)."""
-    words = textwrap.fill(f"STAND-IN: {what}", width=int(26 * figure.get_figwidth()))
+    """Mark a figure whose models are stand-ins."""
+    footnote(figure, f"STAND-IN: {what}", shade="#B00020")
+
+
+def footnote(figure: Figure, text: str, *, shade: str = NULL) -> None:
+    """Write a line below everything else (files are cut to what is drawn)."""
+    words = textwrap.fill(text, width=int(26 * figure.get_figwidth()))
     figure.draw_without_rendering()  # now it is known how far down the drawing reaches, in inches
     lowest = min(0.0, figure.get_tightbbox().y0 / figure.get_figheight())
-    figure.text(0.995, lowest - 0.01, words, ha="right", va="top", fontsize=6, color="#B00020", fontweight="bold")
+    figure.text(0.995, lowest - 0.01, words, ha="right", va="top", fontsize=6, color=shade, fontweight="bold")
+
+
+def shown_name(model: str) -> str:
+    """A model in a figure: without its owner, but a stand-in is always called one.
+
+    >>> shown_name("openai/whisper-base"), shown_name("stand-in/gpt2")
+    ('whisper-base', 'stand-in/gpt2')
+    """
+    return model if model.startswith("stand-in/") else model.rpartition("/")[2]
 
 
 def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], *, gap: float = 0.062) -> None:
@@ -101,9 +122,16 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], *, gap
     for x, y, text, shade in sorted(ends, key=lambda end: end[1]):
         placed = max(y, placed + free)
         axes.annotate(
-            text, (x, y), xytext=(x, placed), textcoords="data", ha="left", va="center", fontsize=6.5, color=shade,
+            text,
+            (x, y),
+            xytext=(x, placed),
+            textcoords="data",
+            ha="left",
+            va="center",
+            fontsize=6.5,
+            color=shade,
             annotation_clip=False,
-        )  # fmt: skip
+        )
 
 
 def save(figure: Figure, folder: Path | str, name: str, *, formats: Sequence[str] = FORMATS) -> list[Path]:

@@ -90,9 +90,11 @@ def chosen_heads(run: Run, seed: int | None) -> list[Head]:
     ]
     if not known:
         raise StoreError(
-            "this run does not hold what the figure shows", where=run.folder, got="no cos(Q̄, K̄) of any head",
+            "this run does not hold what the figure shows",
+            where=run.folder,
+            got="no cos(Q̄, K̄) of any head",
             expected="a run of `anisoscope sweep` with attention",
-        )  # fmt: skip
+        )
     common, opposite = max(known), min(known)
     return [Head("most common direction", *common), Head("most opposite direction", *opposite)]
 
@@ -174,9 +176,18 @@ def _mean(axes: Axes, ends: np.ndarray, shade: str) -> None:
     value, low, high = ends
     error = np.nan_to_num(np.stack([value - low, high - value]))  # no interval from few sequences
     axes.errorbar(
-        *value, xerr=error[:, :1], yerr=error[:, 1:], fmt="o", color=shade, markersize=4.5, markeredgecolor="white",
-        markeredgewidth=0.8, ecolor=INK, elinewidth=0.8, zorder=4,
-    )  # fmt: skip
+        *value,
+        xerr=error[:, :1],
+        yerr=error[:, 1:],
+        fmt="o",
+        color=shade,
+        markersize=4.5,
+        markeredgecolor="white",
+        markeredgewidth=0.8,
+        ecolor=INK,
+        elinewidth=0.8,
+        zorder=4,
+    )
 
 
 def _path(axes: Axes, ends: np.ndarray, name: str, shade: str) -> None:
@@ -192,19 +203,31 @@ def _path(axes: Axes, ends: np.ndarray, name: str, shade: str) -> None:
     axes.plot(*value[-1:].T, "o", color=shade, markersize=5, zorder=4)
     above = len(value) < 2 or value[-1, 1] >= value[-2, 1]  # away from where the path comes from
     axes.annotate(
-        name, value[-1], xytext=(0, 6 if above else -6), textcoords="offset points", ha="center",
-        va="bottom" if above else "top", fontsize=6.5, color=shade,
+        name,
+        value[-1],
+        xytext=(0, 6 if above else -6),
+        textcoords="offset points",
+        ha="center",
+        va="bottom" if above else "top",
+        fontsize=6.5,
+        color=shade,
         bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.4},
-    )  # fmt: skip
+    )
 
 
 def _sides(axes: Axes) -> None:
     """Name the two colours above the right end of a panel."""
     for place, (text, shade) in enumerate((("Q", _QUERY), ("K", _KEY))):
         axes.annotate(
-            text, (1, 1), xycoords="axes fraction", xytext=(-18 + 11 * place, 3), textcoords="offset points",
-            fontsize=8, fontweight="bold", color=shade,
-        )  # fmt: skip
+            text,
+            (1, 1),
+            xycoords="axes fraction",
+            xytext=(-18 + 11 * place, 3),
+            textcoords="offset points",
+            fontsize=8,
+            fontweight="bold",
+            color=shade,
+        )
 
 
 def _caption(figure: Figure, run: Run, plane: str, seed: int | None, stands_in: str | None) -> None:
@@ -234,13 +257,53 @@ def figure_14(run: Run, *, stands_in: str | None = None) -> Figure:
 
 
 def figure_23(run: Run, *, stands_in: str | None = None) -> Figure:
-    """cos(Q̄, K̄) over steps of the heads of all seeds, a colour a seed."""
-    return _by_head(run, "query_key_cosine", "cos(Q̄, K̄)", seeds=_seeds(run), stands_in=stands_in)
+    """cos(Q̄, K̄) over steps with the heads of a layer concatenated: one panel per layer, one line per seed."""
+    import matplotlib.pyplot as plt
+
+    arrays, seeds = run.arrays(), _seeds(run)
+    bases = [name.removesuffix("/query_mean") for name in arrays if name.endswith("/query_mean")]
+    layers = sorted({base.partition("/")[2] for base in bases}, key=lambda site: int(site.rpartition(".")[2]))
+    columns = min(4, len(layers))
+    rows = -(-len(layers) // columns)
+    with style():
+        figure, grid = plt.subplots(
+            rows,
+            columns,
+            figsize=(WIDE * max(columns, 2) / 4, 0.5 + 1.5 * rows),
+            sharex=True,
+            sharey=True,
+            squeeze=False,
+            layout="constrained",
+        )
+        for axes, layer in zip(grid.flat, layers, strict=False):
+            for place, seed in enumerate(seeds):
+                query, key = (arrays[f"seed-{seed}/{layer}/{side}_mean"] for side in ("query", "key"))
+                q, k = query.reshape(len(query), -1), key.reshape(len(key), -1)  # (steps, heads · d)
+                cosine = (q * k).sum(1) / np.maximum(np.linalg.norm(q, axis=1) * np.linalg.norm(k, axis=1), 1e-300)
+                steps = arrays[f"seed-{seed}/steps"]
+                axes.plot(steps, cosine, color=colour(place), linewidth=1.1, label=f"seed {seed}")
+                step_axis(axes, steps, most=4)
+            bound = 1.96 * arrays[f"seed-{seeds[0]}/{layer}/query_mean"][0].size ** -0.5
+            axes.axhspan(-bound, bound, color="#DDDDDD", alpha=0.6, linewidth=0, zorder=0)
+            axes.axhline(0, color=NULL, linewidth=0.7, linestyle=":")
+            axes.set(ylim=(-1.08, 1.08))
+            axes.set_title(layer, fontsize=7.5)
+        for axes in grid.flat[len(layers) :]:
+            axes.set_visible(False)
+        for axes in grid[:, 0]:
+            axes.set_ylabel("cos(Q̄, K̄)")
+        for axes in grid[-1]:
+            axes.set_xlabel("step")
+        words = "heads concatenated; grey band: ±1.96/√(heads · d), unrelated means"
+        figure.supxlabel(f"{_series(run)}; {words}", fontsize=6.5, color=NULL)
+        figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=min(len(seeds), 6))
+        if stands_in:
+            stand_in(figure, stands_in)
+    return figure
 
 
 def _by_head(run: Run, metric: str, label: str, *, seeds: Sequence[int | None], stands_in: str | None) -> Figure:
     import matplotlib.pyplot as plt
-    from matplotlib.lines import Line2D
 
     lines = {
         seed: lines_of(row for row in run.rows(metric=metric, seed=seed) if row.head is not None) for seed in seeds
@@ -251,9 +314,14 @@ def _by_head(run: Run, metric: str, label: str, *, seeds: Sequence[int | None], 
     arrays = run.arrays()
     with style():
         figure, grid = plt.subplots(
-            rows, columns, figsize=(WIDE * max(columns, 2) / 4, 0.5 + 1.5 * rows), sharex=True, sharey=True,
-            squeeze=False, layout="constrained",
-        )  # fmt: skip
+            rows,
+            columns,
+            figsize=(WIDE * max(columns, 2) / 4, 0.5 + 1.5 * rows),
+            sharex=True,
+            sharey=True,
+            squeeze=False,
+            layout="constrained",
+        )
         for axes, layer in zip(grid.flat, layers, strict=False):
             d = arrays[f"seed-{seeds[0]}/{layer}/query_mean"].shape[-1]
             labels[axes] = _panel(axes, layer, lines, bounded=metric == "query_key_cosine", d=d)
@@ -270,9 +338,6 @@ def _by_head(run: Run, metric: str, label: str, *, seeds: Sequence[int | None], 
         null = "grey band: ±1.96/√d, unrelated means" if metric == "query_key_cosine" else "dotted: no drift"
         named = f"a line a head, of seed {seeds[0]}" if len(seeds) == 1 and seeds[0] is not None else "a line a head"
         figure.supxlabel(f"{_series(run)}; {named}; {null}", fontsize=6.5, color=NULL)
-        if len(seeds) > 1:
-            handles = [Line2D([], [], color=colour(i), label=f"seed {seed}") for i, seed in enumerate(seeds)]
-            figure.legend(handles=handles, loc="outside upper right", ncols=min(len(seeds), 6))
         if stands_in:
             stand_in(figure, stands_in)
     return figure

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anisoscope.errors import StoreError
-from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, style
+from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, shown_name, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -37,9 +37,13 @@ def figure_m1(run: Run) -> Figure:
     sites = _sites(run)
     with style():
         figure, panels = plt.subplots(
-            1, len(sites), figsize=(WIDE if len(sites) > 1 else COLUMN, 2.6), sharey=True, squeeze=False,
+            1,
+            len(sites),
+            figsize=(WIDE if len(sites) > 1 else COLUMN, 2.6),
+            sharey=True,
+            squeeze=False,
             layout="constrained",
-        )  # fmt: skip
+        )
         for panel, site in zip(panels[0], sites, strict=True):
             for shade, where, text in ((colour(1), site, "raw"), (colour(0), f"{site}.centred", "centred")):
                 for metric, line, convention in (
@@ -64,9 +68,12 @@ def figure_m4(run: Run) -> Figure:
     with style():
         width = min(WIDE, max(COLUMN, 1.5 * len(shown) + 0.4))
         figure, panels = plt.subplots(
-            len(sites), len(shown), figsize=(width, 0.3 + len(sites) * min(2.6, width / len(shown))), squeeze=False,
+            len(sites),
+            len(shown),
+            figsize=(width, 0.3 + len(sites) * min(2.6, width / len(shown))),
+            squeeze=False,
             layout="constrained",
-        )  # fmt: skip
+        )
         for line, site in zip(panels, sites, strict=True):
             for panel, step in zip(line, shown, strict=True):
                 _scatter(panel, arrays, f"{step}/{site}")
@@ -139,5 +146,5 @@ def _step_label(run: Run) -> str:
 
 
 def _model(run: Run) -> str:
-    names = dict.fromkeys(row.model.rpartition("/")[2] for row in run.rows(metric="partition_one_sided"))
+    names = dict.fromkeys(shown_name(row.model) for row in run.rows(metric="partition_one_sided"))
     return ", ".join(list(names)[:3]) + (" …" if len(names) > 3 else "")

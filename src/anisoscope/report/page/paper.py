@@ -18,7 +18,7 @@ from importlib import import_module, resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anisoscope.report.figures.style import FORMATS, save, stand_in
+from anisoscope.report.figures.style import FORMATS, footnote, save, stand_in
 from anisoscope.report.page.policy import policy
 from anisoscope.runs.store import Run, open_run
 from anisoscope.runs.writing import atomic
@@ -28,13 +28,21 @@ if TYPE_CHECKING:
 
 INHERENT = "Anisotropy Is Inherent to Self-Attention in Transformers (Godey, de la Clergerie & Sagot 2024)"
 NOT_INHERENT = "Anisotropy is Not Inherent to Transformers (Machina & Mercer 2024)"
-_HOLDS = {True: ("holds", "it holds"), False: ("fails", "it does not hold"), None: ("unseen", "not seen")}
-_CLASSES = {"reproduced": "holds", "not reproduced": "fails", "failed": "fails"}
+_HOLDS = {True: ("holds", "holds"), False: ("fails", "fails"), None: ("unseen", "not testable here")}
+_CLASSES = {"holds": "holds", "fails": "fails", "failed": "fails"}
 _SCALES = {
     "demo": "Scale: demo. Models are small stand-ins, trained here or not at all: what is seen on them says that the "
-    "instrument works, and nothing about the published models. Figures marked reproduced or not need no published "
-    "model: they are computed at their true size or in closed form.",
+    "instrument works, and nothing about the published models. Figures without stand-ins need no published model: they "
+    "are computed at their true size or in closed form.",
+    "local": "Scale: local. Real weights that were at hand, each under its own name: the paper's own model, or another "
+    "model of the family. What fails on another model of the family limits the statement; it does not refute it.",
     "hub": "Scale: hub. Published checkpoints.",
+}
+_PROTOCOLS = {
+    "ours": "Layers are the raw states of embeddings and blocks, with what a final norm makes of the last one apart; "
+    "p-values are those of permutation tests.",
+    "paper": "The papers' own protocol: layers as the library lists its hidden states, one text per sample, asymptotic "
+    "p-values.",
 }
 
 
@@ -65,19 +73,29 @@ class Entry:
                 yield file, lambda f=function: f(self.runs, **options)
                 continue
             for run in self.runs:
-                suffix = f"_{run.name.partition('-')[2]}" if len(self.runs) > 1 else ""
-                yield (file + suffix).rstrip("_"), lambda f=function, r=run: f(r, **options)
+                suffix = f"_{run.name}" if len(self.runs) > 1 else ""
+                yield file + suffix, lambda f=function, r=run: f(r, **options)
+
+    @property
+    def fails(self) -> bool:
+        """Whether a statement fails on something that is not a stand-in."""
+        return not self.about["stands_in"] and any(said["holds"] is False for said in self.about["statements"])
+
+
+def read_folder(folder: Path) -> dict[str, Any]:
+    """What `results.json` of a folder says."""
+    return json.loads((folder / "results.json").read_text(encoding="utf-8"))
 
 
 def read_entries(folder: Path) -> tuple[str, list[Entry]]:
     """The scale of a folder, and its figures."""
-    written = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    written = read_folder(folder)
     return written["scale"], [Entry(folder, about) for about in written["figures"]]
 
 
 def draw_entry(entry: Entry) -> list[Path]:
     """The SVG files of a figure; drawn unless they are there and newer than its runs."""
-    if entry.about["failed"]:
+    if entry.about["failed"] or not entry.runs:
         return []
     measured = max((run.folder / "manifest.json").stat().st_mtime for run in entry.runs)
     found = []
@@ -85,20 +103,31 @@ def draw_entry(entry: Entry) -> list[Path]:
         paths = [entry.folder / "figures" / f"{file}.{kind}" for kind in FORMATS]
         if not all(path.exists() and path.stat().st_mtime >= measured for path in paths):
             made = drawing()
-            if entry.about["stands_in"]:
-                stand_in(made, entry.about["stands_in"])
+            mark(made, entry.about)
             save(made, entry.folder / "figures", file)
         found += [path for path in paths if path.suffix == ".svg"]
     return found
 
 
+def mark(figure: Figure, about: dict[str, Any]) -> None:
+    """Say on the figure itself what stands under it."""
+    if about["stands_in"]:
+        stand_in(figure, about["stands_in"])
+    for model, whose in about["marks"].items():
+        footnote(figure, f"{model.rpartition('/')[2]}: {whose}")
+    for words in about["data"]:
+        footnote(figure, f"DATA: {words}")
+
+
 def write_paper_page(folder: Path, *, advance: Callable[[], None] = lambda: None) -> tuple[Path, int]:
-    """Draw what is to be drawn and write `index.html`; its path and the number of pictures."""
-    scale, entries = read_entries(folder)
+    """Draw what is to be drawn and write `index.html`, what fails first; its path and the number of pictures."""
+    written = read_folder(folder)
+    entries = [Entry(folder, about) for about in written["figures"]]
+    entries.sort(key=lambda entry: not entry.fails)
     sections, count = [], 0
     for entry in entries:
         pictures = draw_entry(entry)
-        sections.append(_section(entry, pictures))
+        sections.append(_section(entry, pictures, written))
         count += len(pictures)
         advance()
     found = [entry.about["status"] for entry in entries]
@@ -106,8 +135,9 @@ def write_paper_page(folder: Path, *, advance: Callable[[], None] = lambda: None
     parts = {
         "policy": policy(styles=[style]),
         "style": style,
-        "scale": _SCALES[scale],
+        "scale": f"{_SCALES[written['scale']]} {_PROTOCOLS[written['protocol']]}",
         "counts": ", ".join(f"{found.count(word)} {word}" for word in dict.fromkeys(found)),
+        "failing": _failing(entries),
         "contents": "".join(map(_contents, entries)),
         "figures": "".join(sections),
     }
@@ -117,9 +147,28 @@ def write_paper_page(folder: Path, *, advance: Callable[[], None] = lambda: None
     return path, count
 
 
+def _failing(entries: Sequence[Entry]) -> str:
+    """What fails, before everything else."""
+    rows = [
+        f'<tr><td><a href="#f{escape(entry.name)}">{escape(entry.name)}</a></td>{_said(said)}</tr>'
+        for entry in entries
+        if entry.fails
+        for said in entry.about["statements"]
+        if said["holds"] is False
+    ]
+    if not rows:
+        return ""
+    head = "<thead><tr><th>Figure</th><th>The paper says</th><th>here</th><th>seen</th></tr></thead>"
+    return f'<h2>What does not hold</h2><table class="failing">{head}<tbody>{"".join(rows)}</tbody></table>'
+
+
 def _contents(entry: Entry) -> str:
-    name, title = escape(entry.name), escape(entry.about["title"])
+    name, title = escape(entry.name), escape(_title(entry))
     return f'<li><a href="#f{name}">{name}</a> {title} {_mark(entry)}</li>'
+
+
+def _title(entry: Entry) -> str:
+    return f"{entry.about['title']} (stand-ins)" if entry.about["stands_in"] else str(entry.about["title"])
 
 
 def _mark(entry: Entry) -> str:
@@ -127,33 +176,64 @@ def _mark(entry: Entry) -> str:
     return f'<span class="status {_CLASSES.get(word, "unseen")}">{escape(word)}</span>'
 
 
-def _section(entry: Entry, pictures: Sequence[Path]) -> str:
-    about, name, title = entry.about, escape(entry.name), escape(entry.about["title"])
+def _section(entry: Entry, pictures: Sequence[Path], written: dict[str, Any]) -> str:
+    about, name, title = entry.about, escape(entry.name), escape(_title(entry))
     images = "".join(f'<img alt="Figure {name}: {title}" src="{_inline(path)}">' for path in pictures)
-    stands = f'<p class="mark">Stand-in: {escape(about["stands_in"])}.</p>' if about["stands_in"] else ""
-    body = f'<p class="fails">{escape(about["failed"])}</p>' if about["failed"] else f"{images}{stands}"
+    body = f'<p class="fails">{escape(about["failed"])}</p>' if about["failed"] else f"{images}{_marks(about)}"
     paper = NOT_INHERENT if entry.name.startswith("M") else INHERENT
-    commands = [f"anisoscope paper {entry.name} --scale {read_entries(entry.folder)[0]}"]
+    commands = [f"anisoscope paper {entry.name} --scale {written['scale']} --protocol {written['protocol']}"]
     commands += [f"anisoscope run {place}/run.toml" for place in about["runs"]]
     return (
-        f'<section id="f{name}"><h2>{name}&ensp;{title} {_mark(entry)}</h2>{body}<p>{escape(about["caption"])}</p>'
-        f"{_statements(about)}<details><summary>Source and commands</summary><p>Of {escape(paper)}.</p>"
+        f'<section id="f{name}"><h2>{name}&ensp;{title} {_mark(entry)}</h2>{_statements(about)}{body}'
+        f"<p>{escape(about['caption'])}</p><details><summary>Source and commands</summary><p>Of {escape(paper)}.</p>"
         f"<pre>{escape(chr(10).join(commands))}</pre></details></section>"
     )
+
+
+def _marks(about: dict[str, Any]) -> str:
+    """What stands under the figure: stand-ins, other models, other data, nothing at all."""
+    lines = [f"Stand-in: {about['stands_in']}."] if about["stands_in"] else []
+    lines += [f"{model}: {whose}." for model, whose in about["marks"].items()]
+    lines += [f"Data: {words}." for words in about["data"]]
+    lines += [f"{about['not_testable']}."] if about["not_testable"] else []
+    return "".join(f'<p class="mark">{escape(line)}</p>' for line in lines)
 
 
 def _statements(about: dict[str, Any]) -> str:
     if not about["statements"]:
         return ""
-    rows = []
-    for said in about["statements"]:
-        kind, verdict = _HOLDS[said["holds"]]
-        verdict += " on the stand-ins" if about["stands_in"] and said["holds"] is not None else ""
-        rows.append(
-            f'<tr><td>{escape(said["says"])}</td><td class="{kind}">{verdict}</td><td>{escape(said["seen"])}</td></tr>'
-        )
+    ordered = sorted(about["statements"], key=lambda said: {False: 0, True: 1, None: 2}[said["holds"]])
+    rows = [f"<tr>{_said(said, stand_ins=bool(about['stands_in']))}</tr>" for said in ordered]
     head = "<thead><tr><th>The paper says</th><th>here</th><th>seen</th></tr></thead>"
-    return f"<table>{head}<tbody>{''.join(rows)}</tbody></table>"
+    return f"<table>{head}<tbody>{''.join(rows)}</tbody></table>{''.join(map(_by_input, ordered))}"
+
+
+def _said(said: dict[str, Any], *, stand_ins: bool = False) -> str:
+    """A statement: its words with their place, the verdict, and the numbers with how easily it would pass."""
+    kind, verdict = _HOLDS[said["holds"]]
+    verdict += " on the stand-ins" if stand_ins and said["holds"] is not None else ""
+    quote = escape(said["quote"])
+    words = f"<q>{quote}</q>" if said["said_by"] == "text" else f"{quote} <em>(our reading of a picture)</em>"
+    about = f'<br><span class="about">{escape(said["about"])}</span>' if said["about"] else ""
+    on = f" (on {', '.join(said['on'])}, another model of the family)" if said["on"] else ""
+    chance = f'<br><span class="about">{escape(said["about_chance"])}</span>' if said["about_chance"] else ""
+    source = f'<span class="about">§ {escape(said["section"])}</span>'
+    return (
+        f'<td>{words} {source}{about}</td><td class="{kind}">{verdict}</td><td>{escape(said["seen"] + on)}{chance}</td>'
+    )
+
+
+def _by_input(said: dict[str, Any]) -> str:
+    """Which experiments on the untrained block a statement holds in."""
+    if not said["by_input"]:
+        return ""
+    rows = "".join(
+        f'<tr><td>{escape(label)}</td><td class="{_HOLDS[seen["holds"]][0]}">{_HOLDS[seen["holds"]][1]}</td>'
+        f"<td>{escape(seen['seen'])}</td></tr>"
+        for label, seen in said["by_input"].items()
+    )
+    summary = f"Under every input: {escape(said['about'] or said['quote'])}"
+    return f"<details open><summary>{summary}</summary><table><tbody>{rows}</tbody></table></details>"
 
 
 def _inline(path: Path) -> str:
@@ -166,6 +246,7 @@ _PAGE = """<!doctype html>
 <title>The two papers, figure by figure</title><style>{style}</style></head>
 <body><header><h1>The two papers, figure by figure</h1>
 <p>{scale}</p><p class="counts">{counts}.</p></header>
+{failing}
 <nav aria-label="Figures"><ol>{contents}</ol></nav>
 <main>{figures}</main></body></html>
 """

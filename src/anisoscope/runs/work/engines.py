@@ -34,6 +34,10 @@ class Local:
         """Whether this process writes the run."""
         return self.rank == 0
 
+    def device(self, name: str) -> str:
+        """Where this process runs its model: `cuda` is the accelerator of its own."""
+        return name
+
     def reduce(self, part: Part) -> Part:
         return part
 
@@ -44,6 +48,9 @@ class Local:
 
 class Torchrun(Local):
     """One process of a `torchrun`."""
+
+    def device(self, name: str) -> str:
+        return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if name == "cuda" else name
 
     def agreed(self, value: Any) -> Any:
         import torch.distributed as dist

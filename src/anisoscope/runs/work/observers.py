@@ -92,6 +92,7 @@ class HiddenSums(Collection):
             sequences=self._keys[rows.row],
             positions=self._starts[rows.row] + rows.position,
             first=rows.first,
+            whole=self._batch is not None and self._batch.whole,
         )
 
     def about(self) -> dict[str, Any]:

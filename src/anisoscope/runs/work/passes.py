@@ -89,25 +89,31 @@ def run_pass(
     """Run the model over the batches of a unit; the observers hold the sums afterwards."""
     import torch
 
-    from anisoscope.capture.inputs import model_inputs
-
     ready, observing = False, {name: one for name, one in observers.items() if name != COUNTED}
 
     def forward(batch: Batch) -> None:
         nonlocal ready
-        if not ready:
-            for observer in observing.values():
-                observer.prepare(model, batch)
-            ready = True
-        options = {name: value for observer in observing.values() for name, value in observer.options.items()}
-        with ExitStack() as watching, torch.inference_mode():
-            for observer in observing.values():
-                watching.enter_context(observer.watch(model, batch))
-            output = model.module(**model_inputs(model.module, batch.inputs), **options)
-            for observer in observing.values():
-                observer.after(output)
+        with torch.inference_mode():
+            observe(model, batch, observing, first=not ready)
+        ready = True
 
     run_batches(batches, forward, observers, unit=unit, saved=saved, what=what)
+
+
+def observe(model: OpenModel, batch: Batch, observers: Mapping[str, Any], *, first: bool) -> None:
+    """One forward pass that all observers see; before the first one they prepare themselves."""
+    from anisoscope.capture.inputs import model_inputs
+
+    if first:
+        for observer in observers.values():
+            observer.prepare(model, batch)
+    options = {name: value for observer in observers.values() for name, value in observer.options.items()}
+    with ExitStack() as watching:
+        for observer in observers.values():
+            watching.enter_context(observer.watch(model, batch))
+        output = model.module(**model_inputs(model.module, batch.inputs), **options)
+        for observer in observers.values():
+            observer.after(output)
 
 
 def run_batches(
@@ -155,7 +161,7 @@ def follow(
     """Do every piece of work, (the place in the plan after it, the piece), and save the sums now and then."""
     last, cost, every = time.monotonic(), 0.0, float(os.environ.get("ANISOSCOPE_SAVE_EVERY", SAVE_EVERY))
     with track(what, total=total, unit=unit) as bar, nullcontext() if saved is None else patiently():
-        bar.advance(start)
+        bar.skip(start)
         place = start
         for following, piece in work:
             do(piece)

@@ -5,8 +5,7 @@ table at initialisation, a drift of norm N in a random direction is added to all
 
     b = N·b_u/‖b_u‖, b_u ~ N(0, I);   input x + b;   output T(x + b)
 
-    result = block_study(BlockSettings())                      # the paper's block: BERT-base at BERT's initialisation
-    result = block_study(BlockSettings(arch="llama", depth=4))
+    rows, arrays = run_experiment(Experiment("llama", "llama", norms=(0, 10, 60), depth=4))
 
 At every N and for every draw of weights, table and direction: mean cosine and norms of input, output, queries and keys;
 the scores before softmax; the softmax rows; the means that equation 1 expects of queries and keys,
@@ -18,11 +17,9 @@ default 5 draws of 2×512 (10,240 vectors), since draws of weights differ far mo
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -30,33 +27,30 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anisoscope.capture.attention.capture import AttentionCapture
-from anisoscope.errors import UsageError
 from anisoscope.geometry.cosine import mean_cosine
-from anisoscope.runs.table import Row, to_table
-from anisoscope.studies.block.architectures import Branch, Stack, build, configuration
+from anisoscope.runs.table import Row
+from anisoscope.studies.block.architectures import Branch, Stack, build
 from anisoscope.studies.block.attention import AttentionNumbers, FirstAttention
 from anisoscope.studies.block.fixed_point import InputNorms, NormCurve, fixed_point
 from anisoscope.studies.block.rows import fixed_point_rows, measurement_rows
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-GRID = (0.0, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 60.0)
 _TABLE_SIZE = 30_522  # vectors in the table of an architecture that has no vocabulary
 
 
 @dataclass(frozen=True)
-class BlockSettings:
+class Experiment:
     """One experiment on untrained blocks.
 
-    - `arch`: a name of `block_architectures.ARCHITECTURES`, a folder with a config.json, or a transformers config.
+    - `arch`: a name of `architectures.ARCHITECTURES`, a folder with a config.json, or a transformers config;
+    - `name`: what the architecture is called in tables and figures;
     - `input`: `table` (vectors straight from the embedding table) or `embeddings` (what the network's own embedding
-      layer makes of random inputs: positions, token types, LayerNorm).
-    - `qk_bias`, `init_std`, `without`: see `block_architectures.build`.
+      layer makes of random inputs: positions, token types, LayerNorm);
+    - `qk_bias`, `init_std`, `without`: see `architectures.build`.
     """
 
-    arch: str | Any = "bert"
-    norms: tuple[float, ...] = GRID
+    arch: str | Any
+    name: str
+    norms: tuple[float, ...]
     seeds: int = 5
     sequences: int = 2
     length: int = 512
@@ -66,24 +60,9 @@ class BlockSettings:
     qk_bias: bool = False
     without: Branch | None = None
 
-    def __post_init__(self) -> None:
-        if len(self.norms) < 2 or min(self.norms) < 0 or sorted(set(self.norms)) != list(self.norms):
-            raise UsageError("the drift norms must grow from 0 or more", got=self.norms, expected="e.g. 0, 10, 20")
-        if self.input not in ("table", "embeddings"):
-            raise UsageError("unknown input", got=self.input, expected="table or embeddings")
-        if self.without not in (None, "attention", "mlp"):
-            raise UsageError("unknown branch to leave out", got=self.without, expected="attention or mlp")
-        counts = {"seeds": self.seeds, "sequences": self.sequences, "depth": self.depth}
-        for name, count in counts.items():
-            if count < 1:
-                raise UsageError(f"{name} must be at least 1", got=count)
-        if self.length < 2:
-            raise UsageError("a sequence needs at least 2 vectors", got=self.length)
-
     @property
     def label(self) -> str:
         """The name of the experiment in tables and figures: the architecture and what was changed in it."""
-        name = Path(self.arch).name if isinstance(self.arch, str) else self.arch.model_type
         changes = [
             "embeddings" if self.input == "embeddings" else "",
             f"depth {self.depth}" if self.depth > 1 else "",
@@ -91,39 +70,15 @@ class BlockSettings:
             "q/k bias" if self.qk_bias else "",
             f"no {self.without}" if self.without else "",
         ]
-        return ", ".join([name, *filter(None, changes)])
+        return ", ".join([self.name, *filter(None, changes)])
 
     @property
     def protocol(self) -> str:
         source = "the embedding table" if self.input == "table" else "the embedding layer"
         return (
-            f"{self.seeds} draws of weights, vectors and direction; {self.sequences}×{self.length} vectors a draw from "
-            f"{source}; all pairs; scores and rows of the first block's attention"
+            f"{self.seeds} draws of weights, vectors and direction; {self.sequences}×{self.length} vectors per draw "
+            f"from {source}; all pairs; scores and rows of the first block's attention"
         )
-
-    def as_dict(self) -> dict[str, Any]:
-        """What reproduces the experiment, as JSON can hold it."""
-        names = ("norms", "seeds", "sequences", "length", "input", "depth", "init_std", "qk_bias", "without")
-        arch = self.arch if isinstance(self.arch, str) else self.arch.to_diff_dict()
-        return {"arch": arch, **{name: getattr(self, name) for name in names}}
-
-
-def paper_settings(**changes: Any) -> BlockSettings:
-    """The paper's sizes: 16 sequences of 512 for each draw (some minutes on two cores)."""
-    return BlockSettings(**{"sequences": 16, **changes})
-
-
-@dataclass(frozen=True)
-class BlockResult:
-    """Rows of one or more experiments, and the arrays that the figures need, by `<label>/<name>`."""
-
-    settings: tuple[BlockSettings, ...]
-    rows: list[Row]
-    arrays: dict[str, NDArray[Any]]
-    seconds: float
-
-    def table(self) -> pa.Table:
-        return to_table(self.rows)
 
 
 @dataclass(frozen=True)
@@ -169,26 +124,26 @@ class Sweep:
     curves: dict[str, NormCurve] = field(default_factory=dict)
 
 
-def draw(settings: BlockSettings, seed: int) -> Draw:
+def draw(experiment: Experiment, seed: int) -> Draw:
     """Weights from the seed, then vectors and direction from a generator of their own."""
     stack = build(
-        settings.arch,
+        experiment.arch,
         seed=seed,
-        depth=settings.depth,
-        init_std=settings.init_std,
-        qk_bias=settings.qk_bias,
-        without=settings.without,
+        depth=experiment.depth,
+        init_std=experiment.init_std,
+        qk_bias=experiment.qk_bias,
+        without=experiment.without,
     )
     generator = torch.Generator().manual_seed(seed)
     direction = torch.randn(stack.width, generator=generator)
-    vectors, mean = _inputs(settings, stack, generator)
+    vectors, mean = _inputs(experiment, stack, generator)
     return Draw(seed, stack, vectors, direction / direction.norm(), mean)
 
 
-def _inputs(settings: BlockSettings, stack: Stack, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _inputs(experiment: Experiment, stack: Stack, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """The vectors of a draw and the mean of what they are drawn from."""
-    shape = (settings.sequences, settings.length)
-    if settings.input == "embeddings":
+    shape = (experiment.sequences, experiment.length)
+    if experiment.input == "embeddings":
         vectors = stack.embed(*shape, generator)
         return vectors, vectors.mean((0, 1))
     if stack.module.main_input_name == "pixel_values":
@@ -211,38 +166,29 @@ def cloud_numbers(hidden: Tensor) -> dict[str, float]:
     }
 
 
-def block_study(
-    settings: BlockSettings | Sequence[BlockSettings], *, finished: Callable[[str], None] | None = None
-) -> BlockResult:
-    """Run one experiment, or several side by side; `finished` is told the experiment's label after each draw."""
-    experiments = (settings,) if isinstance(settings, BlockSettings) else tuple(settings)
-    labels = [experiment.label for experiment in experiments]
-    if len(set(labels)) < len(labels):
-        raise UsageError("two experiments with one name cannot be told apart", got=", ".join(labels))
-    for experiment in experiments:
-        configuration(experiment.arch)  # refuse an unknown name before any work
-    started = time.monotonic()
-    rows: list[Row] = []
-    arrays: dict[str, NDArray[Any]] = {}
-    for experiment in experiments:
-        sweeps = []
-        for seed in range(experiment.seeds):
-            sweeps.append(sweep(experiment, seed))
-            if finished is not None:
-                finished(experiment.label)
-        rows += measurement_rows(experiment, sweeps) + fixed_point_rows(experiment, sweeps)
-        arrays |= {f"{experiment.label}/{name}": array for name, array in _arrays(experiment, sweeps).items()}
-    return BlockResult(experiments, rows, arrays, time.monotonic() - started)
+def run_experiment(
+    experiment: Experiment, *, finished: Callable[[], None] = lambda: None
+) -> tuple[list[Row], dict[str, NDArray[Any]]]:
+    """The rows of an experiment, and the arrays that its figures need, by `<label>/<name>`.
+
+    `finished` is called after each draw.
+    """
+    sweeps = []
+    for seed in range(experiment.seeds):
+        sweeps.append(sweep(experiment, seed))
+        finished()
+    rows = measurement_rows(experiment, sweeps) + fixed_point_rows(experiment, sweeps)
+    return rows, {f"{experiment.label}/{name}": array for name, array in _arrays(experiment, sweeps).items()}
 
 
-def sweep(settings: BlockSettings, seed: int) -> Sweep:
+def sweep(experiment: Experiment, seed: int) -> Sweep:
     """One draw at every N, then its fixed points."""
-    drawn = draw(settings, seed)
+    drawn = draw(experiment, seed)
     result = Sweep(seed, drawn.stack.width, drawn.vectors.shape[0] * drawn.vectors.shape[1])
     if drawn.stack.attention:
-        _watched_sweep(settings, drawn, result)
+        _watched_sweep(experiment, drawn, result)
     else:
-        for norm in settings.norms:
+        for norm in experiment.norms:
             result.numbers.append(_site_numbers(drawn.at(norm), drawn.stack.run(drawn.at(norm))))
     inputs = drawn.input_norms()
     for name, entering, kind in (
@@ -250,22 +196,22 @@ def sweep(settings: BlockSettings, seed: int) -> Sweep:
         ("fixed_point_of_mean", inputs.norm_of_mean, "norm_of_mean"),
     ):
         output = [numbers["output", kind] for numbers in result.numbers]
-        result.curves[name] = curve = NormCurve(entering, at=settings.norms, output=output)
+        result.curves[name] = curve = NormCurve(entering, at=experiment.norms, output=output)
         result.fixed_points[name] = fixed_point(
-            curve, lambda norm, kind=kind: drawn.output_norm(norm, kind), settings.norms[0], settings.norms[-1]
+            curve, lambda norm, kind=kind: drawn.output_norm(norm, kind), experiment.norms[0], experiment.norms[-1]
         )
     return result
 
 
-def _watched_sweep(settings: BlockSettings, drawn: Draw, result: Sweep) -> None:
+def _watched_sweep(experiment: Experiment, drawn: Draw, result: Sweep) -> None:
     """Run the blocks at every N while their first attention layer is watched."""
     watcher = FirstAttention()
-    means = torch.stack([drawn.mean + norm * drawn.direction for norm in settings.norms])
+    means = torch.stack([drawn.mean + norm * drawn.direction for norm in experiment.norms])
     with AttentionCapture(drawn.stack.module, watcher):
         drawn.stack.run(means[:, None].expand(-1, 2, -1))  # (N, 2, d): twice, to see whether the position matters
-        expected = _expected_means(watcher, settings.norms)
+        expected = _expected_means(watcher, experiment.norms)
         measured: dict[str, list[Tensor]] = {site: [] for site in expected}
-        for k, norm in enumerate(settings.norms):
+        for k, norm in enumerate(experiment.norms):
             watcher.begin()
             outputs = drawn.stack.run(drawn.at(norm))
             numbers = _site_numbers(drawn.at(norm), outputs) | _attention_sites(watcher)
@@ -322,10 +268,9 @@ def _affine(values: Tensor, norms: Sequence[float]) -> bool:
     return bool((values - line).norm() <= 1e-3 * values.norm())
 
 
-def _arrays(settings: BlockSettings, sweeps: Iterable[Sweep]) -> dict[str, NDArray[Any]]:
+def _arrays(experiment: Experiment, sweeps: Sequence[Sweep]) -> dict[str, NDArray[Any]]:
     """Histograms, head means and mean vectors of all draws, (draws, N, …)."""
-    sweeps = list(sweeps)
-    arrays: dict[str, NDArray[Any]] = {"norms": np.array(settings.norms)}
+    arrays: dict[str, NDArray[Any]] = {"norms": np.array(experiment.norms)}
     if sweeps[0].attention:
         for name in ("edges", "counts", "by_head"):
             arrays[f"scores_{name}"] = np.stack([[getattr(a, name) for a in s.attention] for s in sweeps])

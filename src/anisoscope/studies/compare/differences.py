@@ -19,9 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anisoscope.accumulate.moments import Moments
-from anisoscope.accumulate.reservoir import Sample
-from anisoscope.accumulate.sums import Sums
+from anisoscope.accumulate.sums import Kept, Sample, Sums
 from anisoscope.errors import UsageError
 from anisoscope.inference.directions import direction_estimate
 from anisoscope.inference.estimates import Estimate
@@ -57,20 +55,33 @@ def compare_runs(first: Run, second: Run) -> Findings:
     return Findings(rows, _words(rows), notes=notes, protocol={"difference": "second minus first"})
 
 
-def moments_of(run: Run) -> dict[str, Moments]:
+def moments_of(run: Run) -> dict[str, Kept]:
     """The moments that a run kept, by site (`model|site` in a run of several models)."""
-    states = split(run.state())
+    states = split(run.state_arrays())
     if run.manifest["format"] > 1:  # label|observer|site
         parts = {tuple(key.split("|", 2)): state for key, state in states.items()}
         labels = {label for label, _, _ in parts}
         states = {
             f"{label}|{site}" if len(labels) > 1 else site: state
             for (label, observer, site), state in parts.items()
-            if observer == "hidden"
+            if observer in ("hidden", "embedding")
         }
     if not states:
         raise UsageError("this run kept no sums to compare", where=run.folder, expected="a run of measure or vectors")
-    return {site or "vectors": Moments.from_state(state) for site, state in states.items()}
+    return {site or "vectors": _kept(state) for site, state in states.items()}
+
+
+def _kept(state: Mapping[str, Any]) -> Kept:
+    """The sums of one site; runs of earlier versions may hold open sequences, which are closed first."""
+    if Kept.readable(state):
+        return Kept(state)
+    import torch
+
+    from anisoscope.accumulate.moments import Moments
+
+    moments = Moments.from_state({name: torch.from_numpy(array) for name, array in state.items()})
+    moments.seal()
+    return Kept({name: tensor.numpy() for name, tensor in moments.state().items()})
 
 
 def _in_order(sites: Iterable[str], run: Run) -> list[str]:
@@ -104,7 +115,7 @@ class _Value:
     shrink: float = 1.0
 
 
-def differences(a: Moments, b: Moments, *, like: Row, paired: bool, spectra: bool = True) -> list[Row]:
+def differences(a: Kept, b: Kept, *, like: Row, paired: bool, spectra: bool = True) -> list[Row]:
     """All metrics of one site, b minus a; `like` gives the other columns."""
     before, after = a.sums(), b.sums()
     note = "paired by sequence group" if paired else ""
@@ -114,8 +125,8 @@ def differences(a: Moments, b: Moments, *, like: Row, paired: bool, spectra: boo
     return rows + _spectral(a, b, like, paired=paired) if spectra else rows
 
 
-def _spectral(a: Moments, b: Moments, like: Row, *, paired: bool) -> list[Row]:
-    first, second = a.reservoir.sample(), b.reservoir.sample()
+def _spectral(a: Kept, b: Kept, like: Row, *, paired: bool) -> list[Row]:
+    first, second = a.sample(), b.sample()
     if min(len(first), len(second)) < 2:
         return []
     matched = paired and _same_vectors(first, second)
@@ -124,7 +135,7 @@ def _spectral(a: Moments, b: Moments, like: Row, *, paired: bool) -> list[Row]:
         note = "no interval: the runs sampled different vectors"
     rows: list[Row] = []
     for reads in SPECTRA:
-        before, after = (cloud_spectrum(m.sums(), m.reservoir.sample(), centred=reads == SPECTRA[0]) for m in (a, b))
+        before, after = (cloud_spectrum(m.sums(), m.sample(), centred=reads == SPECTRA[0]) for m in (a, b))
         for metric in of_cloud("spectrum"):
             if metric.reads == (reads,):
                 values = _of_spectrum(metric, before, a.d), _of_spectrum(metric, after, b.d)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from anisoscope.accumulate.moments import Moments
-from anisoscope.accumulate.reservoir import Sample
+from anisoscope.accumulate.sums import Sample
 from anisoscope.errors import ModelError, StoreError
 from anisoscope.inference.directions import direction_estimates
 from anisoscope.runs.study import words_of

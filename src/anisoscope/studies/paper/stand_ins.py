@@ -52,10 +52,10 @@ def prepare(
 
             shutil.copytree(max((step, place) for seed, step, place in embedded_series() if seed == 0)[1], partial)
         else:
+            from anisoscope.models.loading import quiet
             from anisoscope.models.stand_ins.specimens import save
-            from anisoscope.training.trainer import quiet_transformers
 
-            with quiet_transformers():
+            with quiet():
                 save(recipe["made"], partial, recipe.get("seed", 0))
         partial.rename(folder)
 
@@ -69,9 +69,9 @@ def steps_of_stand_in(model: str, mirror: Path) -> list[int]:
 def _train(recipe: Mapping[str, Any], folder: Path, *, work: Path, announce: Callable[[str], None]) -> None:
     """Train, then put every checkpoint into the mirror as a revision; the last one, without revision, comes last."""
     from anisoscope.training.pretrain import pretrain
-    from anisoscope.training.recipe import make_recipe
+    from anisoscope.training.recipe import Recipe
 
-    checkpoints = pretrain(make_recipe(**recipe, data=[str(_embedded_text(work.parent))]), work, announce=announce)
+    checkpoints = pretrain(Recipe(**recipe, data=[str(_embedded_text(work.parent))]), work, announce=announce)
     for _, step, place in checkpoints:
         there = folder.with_name(f"{folder.name}@step{step}")
         if not there.exists():

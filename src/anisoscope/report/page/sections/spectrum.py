@@ -42,7 +42,9 @@ def _of_sums(run: Run) -> Iterator[dict[str, Any]]:
     """Covariance spectra over all positions, from the sums that a run kept, in the order of the sites."""
     order = {row.site: k for k, row in enumerate(reversed(run.rows(metric="mean_cosine")))}
     with run.sums_file() as file:
-        names = set() if file is None else set(file.keys())
+        if file is None:
+            return
+        names = set(file.keys())
         places = [(*_owner(name), name.removesuffix("rest.second")) for name in names if name.endswith("rest.second")]
         for model, site, prefix in sorted(places, key=lambda place: (-order.get(place[1], -1), place[2]))[:MOST]:
             if file.get_slice(f"{prefix}rest.second").get_shape()[0] <= WIDEST:

@@ -1,0 +1,1 @@
+"""Weights that were published in other forms, turned into folders that transformers opens."""

@@ -1,0 +1,220 @@
+"""The untrained block under a drift (section 4). Draws of weights are what is repeated; lines are read draw by draw.
+
+All of these look at one experiment, named by its label (`bert` is the paper's: vectors straight from the embedding
+table). The runner carries each out under every label that the runs hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from anisoscope.geometry.nulls.isotropic import cosine_quantile
+from anisoscope.studies.paper.checks import Check, Seen
+from anisoscope.studies.paper.checks.evidence import Evidence, short_name, value_of
+from anisoscope.studies.paper.checks.trends import Lines, exchangeable_steps, judge_lines, lines_of
+
+if TYPE_CHECKING:
+    from anisoscope.runs.table import Row
+
+SLIGHTLY = 0.1  # what "slightly higher" is read as
+ORDER_OF_MAGNITUDE = math.sqrt(10)
+Array = np.ndarray
+
+
+def experiment(evidence: Evidence, label: str, metric: str, *, site: Sequence[str] = (), draws: bool) -> list[Row]:
+    """Rows of one experiment: of single draws, or the averages over draws."""
+    return [
+        row
+        for _, run in evidence.runs
+        for row in run.rows(metric=metric, model=label)
+        if row.value is not None and (not site or row.site in site) and (row.seed is not None) == draws
+    ]
+
+
+def along_drift(
+    evidence: Evidence,
+    *,
+    label: str,
+    metric: str,
+    site: Sequence[str] = (),
+    down: bool = False,
+    absolute: bool = False,
+    need: Literal["all", "most"] = "most",
+) -> Lines | None:
+    """A quantity moves the way that is said as the drift grows, in most draws."""
+    rows = experiment(evidence, label, metric, site=site, draws=True)
+    return lines_of(rows, "at", down=down, absolute=absolute, need=need)
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Output minus input, by draw and drift (draws, N)."""
+
+    gap: Array
+
+
+def output_above_input(evidence: Evidence, *, label: str) -> Gaps | None:
+    """The output's average cosine is slightly above the input's at every drift norm."""
+    found = {
+        (row.site, row.seed, row.at): value_of(row)
+        for row in experiment(evidence, label, "mean_cosine", site=("input", "output"), draws=True)
+    }
+    seeds = sorted({seed for _, seed, _ in found if seed is not None})
+    norms = sorted({at for _, _, at in found if at is not None})
+    if len(seeds) < 2 or not norms:
+        return None
+    return Gaps(np.array([[found["output", s, at] - found["input", s, at] for at in norms] for s in seeds]))
+
+
+def judge_gaps(read: Gaps) -> Seen:
+    """At every drift norm the lower end of the 95 % interval over draws is above 0, and the average gap is small."""
+    from scipy.stats import t
+
+    draws = len(read.gap)
+    means = read.gap.mean(0)
+    half = float(t.ppf(0.975, draws - 1)) * read.gap.std(0, ddof=1) / math.sqrt(draws)
+    above = means - half > 0
+    words = f"above at {int(above.sum())} of {len(above)} drift norms with its interval over {draws} draws, "
+    words += f"by {means.min():.2g} to {means.max():.2g}"
+    return Seen(bool(above.all() and means.max() < SLIGHTLY), words)
+
+
+def either_way(read: Gaps, generator: np.random.Generator) -> Gaps:
+    """Input and output of a draw could be exchanged."""
+    return Gaps(read.gap * generator.choice([-1.0, 1.0], size=(len(read.gap), 1)))
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """The fixed point of the norms, and where a fresh LayerNorm alone would put it."""
+
+    found: Row
+    of_layernorm: float | None
+
+
+def crosses(evidence: Evidence, *, label: str) -> Crossing | None:
+    """The norms of input and output meet at some N* > 0."""
+    rows = [row for _, run in evidence.runs for row in run.rows(metric="fixed_point", model=label) if row.seed is None]
+    predicted = experiment(evidence, label, "fixed_point_of_layernorm", draws=False)
+    return Crossing(rows[0], value_of(predicted[0]) if predicted else None) if rows else None
+
+
+def judge_crossing(read: Crossing) -> Seen:
+    row = read.found
+    if row.value is None:
+        return Seen(False, row.note)
+    if row.value <= 0:
+        return Seen(False, "the norms meet at N* = 0 only: no drift is needed")
+    words = f"N* = {row.value:.4g}"
+    if row.low is not None and row.high is not None:
+        words += f" ({row.low:.4g} … {row.high:.4g})"
+    if read.of_layernorm is not None and abs(row.value / read.of_layernorm - 1) < 0.01:
+        words += f", which is √(d − E‖x‖²) = {read.of_layernorm:.4g}: the last LayerNorm fixes the output's norm"
+    return Seen(True, words)
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Mean norms of trained layers over √d, beside N*/√d of the untrained block."""
+
+    names: tuple[str, ...]
+    ratios: tuple[float, ...]
+
+
+def norms_near_fixed_point(
+    evidence: Evidence, *, label: str, models: Sequence[str], extends: bool = False
+) -> Scales | None:
+    """The mean norms of a trained model's layers are of the order of N*; widths are divided out."""
+    fixed = [row for row in experiment(evidence, label, "fixed_point", draws=False) if value_of(row) > 0]
+    width = experiment(evidence, label, "width", draws=False)
+    names, ratios = [], []
+    for model in evidence.wanted(models, extends=extends) if fixed and width else ():
+        d = {row.site: value_of(row) for row in evidence.rows("dimension", model=model)}
+        unit = value_of(fixed[0]) / math.sqrt(value_of(width[0]))
+        for row in evidence.rows("mean_norm", model=model, site="*block.*"):
+            if row.site in d:
+                names.append(f"{row.site} of {short_name(row.model)}")
+                ratios.append(value_of(row) / math.sqrt(d[row.site]) / unit)
+    return Scales(tuple(names), tuple(ratios)) if names else None
+
+
+def judge_scales(read: Scales) -> Seen:
+    ratios = np.array(read.ratios)
+    near = (ratios > 1 / ORDER_OF_MAGNITUDE) & (ratios < ORDER_OF_MAGNITUDE)
+    low, high = int(ratios.argmin()), int(ratios.argmax())
+    words = f"{int(near.sum())} of {len(near)} layers within a factor of √10 of N* (widths divided out): "
+    words += f"{ratios[low]:.2g} at {read.names[low]} … {ratios[high]:.2g} at {read.names[high]}"
+    return Seen(bool(near.all()), words)
+
+
+@dataclass(frozen=True)
+class AtStart:
+    """Cosines without drift, and what 95 % of isotropic pairs stay below."""
+
+    cosines: dict[str, float]
+    bound: float
+
+
+def anisotropic_at_start(evidence: Evidence, *, label: str, site: Sequence[str]) -> AtStart | None:
+    """Without any drift the average cosine is above that of 95 % of isotropic pairs."""
+    rows = [row for row in experiment(evidence, label, "mean_cosine", site=site, draws=False) if row.at == 0]
+    width = experiment(evidence, label, "width", draws=False)
+    if len(rows) < len(site) or not width:
+        return None
+    return AtStart({row.site: value_of(row) for row in rows}, float(cosine_quantile(0.95, int(value_of(width[0])))))
+
+
+def judge_start(read: AtStart) -> Seen:
+    words = ", ".join(f"{site} {value:.3g}" for site, value in read.cosines.items())
+    holds = all(value >= read.bound for value in read.cosines.values())
+    return Seen(holds, f"at N = 0: {words}; 95 % of isotropic pairs are below {read.bound:.3g}")
+
+
+@dataclass(frozen=True)
+class Growth:
+    """By draw, the factor from no drift to the greatest: of the row's extreme, and of the sequence's."""
+
+    row: Array
+    sequence: Array
+
+
+def clearer_over_sequences(evidence: Evidence, *, label: str) -> Growth | None:
+    """The largest probability of a sequence grows by a greater factor than that of a row."""
+    factors = []
+    for metric in ("max_probability", "sequence_max_probability"):
+        rows = experiment(evidence, label, metric, site=("softmax",), draws=True)
+        by_draw: dict[int | None, list[Row]] = {}
+        for row in sorted(rows, key=lambda row: row.at or 0):
+            by_draw.setdefault(row.seed, []).append(row)
+        factors.append(np.array([value_of(line[-1]) / value_of(line[0]) for line in by_draw.values()]))
+    return Growth(*factors) if len(factors[0]) and len(factors[0]) == len(factors[1]) else None
+
+
+def judge_growth(read: Growth) -> Seen:
+    good = (read.sequence > read.row) & (read.sequence > 1)
+    words = f"in {int(good.sum())} of {len(good)} draws; largest of a row ×{read.row.mean():.3g} on average, "
+    return Seen(bool(good.mean() >= 0.75), f"{words}of a sequence ×{read.sequence.mean():.3g}")
+
+
+def either_factor(read: Growth, generator: np.random.Generator) -> Growth:
+    """Within a draw the two factors could be exchanged."""
+    swap = generator.random(len(read.row)) < 0.5
+    return replace(read, row=np.where(swap, read.sequence, read.row), sequence=np.where(swap, read.row, read.sequence))
+
+
+_BY_CONSTRUCTION = (
+    "not a test of chance: a block that ends in a LayerNorm gives vectors of norm √d, so the norms must meet"
+)
+CHECKS = {
+    "along_drift": Check(along_drift, judge_lines, exchangeable_steps),
+    "output_above_input": Check(output_above_input, judge_gaps, either_way),
+    "crosses": Check(crosses, judge_crossing, without_null=_BY_CONSTRUCTION),
+    "norms_near_fixed_point": Check(norms_near_fixed_point, judge_scales, without_null="not a test of chance: a level"),
+    "anisotropic_at_start": Check(anisotropic_at_start, judge_start, without_null="not a test of chance: a level"),
+    "clearer_over_sequences": Check(clearer_over_sequences, judge_growth, either_factor),
+}
