@@ -68,7 +68,9 @@ def _batches(model: OpenModel, **options: Any) -> Batches:
 def _measured(name: str) -> tuple[AttentionSums, list[Row]]:
     model = _model(name)
     sums = measure_attention(model, _batches(model))
-    return sums, attention_rows(sums.heads, sums.rows, like=Row(model=name, protocol=sums.about()["protocol"]["attention"]))
+    return sums, attention_rows(
+        sums.heads, sums.rows, like=Row(model=name, protocol=sums.about()["protocol"]["attention"])
+    )
 
 
 def _of(rows: list[Row], site: str) -> dict[str, Row]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import zoo
 from anisoscope.accumulate.heads import Heads
-from anisoscope.errors import ModelError, StoreError, UsageError
+from anisoscope.errors import ModelError, UsageError
 from anisoscope.models.stand_ins import processors as stand_in_processors
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.perform import perform
@@ -116,7 +116,7 @@ def test_heads_beyond_the_null_are_counted() -> None:
     assert agreeing(rows, {"block.0": 16}) == (1, 1, 3)
     assert agreeing([], {}) is None
     before = [row(head, 0.0, 0) for head in range(3)]
-    assert "0 → 2 of 3 (1 common, 1 opposite)" in training_verdict(before + rows, {"block.0": 16})
+    assert "0 → 2 of 3 (1 common, 1 opposite" in training_verdict(before + rows, {"block.0": 16})
 
 
 # -- sweeps ------------------------------------------------------------------------------------------------------------
