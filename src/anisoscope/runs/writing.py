@@ -65,7 +65,7 @@ def check_target(
 ) -> None:
     """Refuse what must not be overwritten: an input, a file of a run, a folder, a file of another kind.
 
-    `kind` is what will be written: a former `csv` or `page` is replaced, other files are not. `out` is a run to be made.
+    `kind` is what will be written: a former `csv` or `page` is replaced, no other file. `out` is a run to be made.
     """
     if path.is_dir():
         raise UsageError("this is a folder, not a file", where=path, do="name a file in it")
