@@ -33,10 +33,21 @@ def bad_use(tmp_path: Path, good: Path) -> dict[str, tuple[object, ...]]:
 
 
 CASES = (
-    "unknown command", "unknown option", "no file named", "no such file", "wrong suffix", "three axes", "no numbers",
-    "two dimensions", "column of npy", "small sample", "seed is no number", "rate out of range", "plan is no TOML",
+    "unknown command",
+    "unknown option",
+    "no file named",
+    "no such file",
+    "wrong suffix",
+    "three axes",
+    "no numbers",
+    "two dimensions",
+    "column of npy",
+    "small sample",
+    "seed is no number",
+    "rate out of range",
+    "plan is no TOML",
     "out is a file",
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -38,8 +38,12 @@ def test_a_real_process_prints_one_object_and_draws_the_figures(texts, gpt2, tmp
     words = ["measure", str(gpt2), "--data", str(texts), "--documents", "file", "--no-neighbours", "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "anisoscope", *words, "--out", str(tmp_path / "run"), "--csv", str(tmp_path / "t.csv")],
-        capture_output=True, text=True, timeout=300, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 1
     printed = json.loads(done.stdout)
@@ -60,7 +64,7 @@ def test_a_real_process_prints_one_object_and_draws_the_figures(texts, gpt2, tmp
 def test_a_table_names_sites_values_and_verdict(command, texts, gpt2, tmp_path):
     done = command(
         "measure", gpt2, "--data", texts, "--documents", "file", "--no-neighbours", "--out", tmp_path / "run"
-    )  # fmt: skip
+    )
     assert done.code == 0, done.err
     assert all(site in done.out for site in ("embeddings", "block.2", "final_norm", "figures: "))
     assert str(tmp_path / "run") in done.out.replace("\n", "")

@@ -141,7 +141,10 @@ def test_light_commands_import_nothing_heavy(words: str, world: Path, tmp_path: 
 def test_show_of_a_model_imports_nothing_heavy(world: Path, tmp_path: Path, command) -> None:
     assert command(*measured(world, tmp_path / "run", "one")).code == 0
     done = subprocess.run(
-        [sys.executable, "-c", WATCH, "show", str(tmp_path / "run")], capture_output=True, text=True,
-        env=cases.environment(), check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", WATCH, "show", str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        env=cases.environment(),
+        check=False,
+    )
     assert done.stderr.splitlines()[-1] == "0", done.stderr

@@ -67,9 +67,18 @@ def test_csv_holds_the_tidy_table(command, vectors_file: Path, tmp_path: Path) -
 
 def test_options_reach_the_settings(command, vectors_file: Path, tmp_path: Path) -> None:
     ended = command(
-        "vectors", vectors_file, "--no-spectrum", "--no-neighbours", "--sample", 64, "--seed", 5,
-        "--out", tmp_path / "run", "--json",
-    )  # fmt: skip
+        "vectors",
+        vectors_file,
+        "--no-spectrum",
+        "--no-neighbours",
+        "--sample",
+        64,
+        "--seed",
+        5,
+        "--out",
+        tmp_path / "run",
+        "--json",
+    )
     metrics = {row["metric"] for row in json.loads(ended.out)["measurements"]}
     assert not {"isoscore", "twonn"} & metrics
     settings = open_run(tmp_path / "run").manifest["settings"]

@@ -79,8 +79,12 @@ def test_a_sweep_is_shared_by_checkpoint(world: Path, tmp_path: Path) -> None:
     assert cases.run(*words, "--out", tmp_path / "one").code == 0
     given = [*words, "--engine", "ray", "--workers", "2", "--out", str(tmp_path / "ray")]
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER, *given], capture_output=True, text=True, env=cases.environment(), timeout=300,
+        [sys.executable, "-c", DRIVER, *given],
+        capture_output=True,
+        text=True,
+        env=cases.environment(),
+        timeout=300,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     cases.assert_same(tmp_path / "one", tmp_path / "ray", within=1e-9)

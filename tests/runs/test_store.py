@@ -40,8 +40,12 @@ def test_a_run_reads_back(tmp_path: Path) -> None:
     assert (run.command, run.manifest["verdict"], run.manifest["seconds"]) == ("vectors", "drifted", 1.235)
     assert {"python", "anisoscope", "torch", "numpy"} <= run.manifest["versions"].keys()
     assert names(tmp_path / "r") == {
-        "measurements.parquet", "arrays.safetensors", "moments.safetensors", "manifest.json", "run.toml",
-    }  # fmt: skip
+        "measurements.parquet",
+        "arrays.safetensors",
+        "moments.safetensors",
+        "manifest.json",
+        "run.toml",
+    }
 
 
 def test_the_manifest_names_no_machine(tmp_path: Path) -> None:

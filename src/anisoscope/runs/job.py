@@ -284,9 +284,16 @@ class Job:
             total = source.rows if unit.whole else None
             blocks = blocks_of(source, unit, start)
             follow(
-                blocks, lambda block: add(sums, block), sums, size=lambda block: len(block.x),
-                saved=saved, start=start, total=total, unit="vectors", what="measuring",
-            )  # fmt: skip
+                blocks,
+                lambda block: add(sums, block),
+                sums,
+                size=lambda block: len(block.x),
+                saved=saved,
+                start=start,
+                total=total,
+                unit="vectors",
+                what="measuring",
+            )
             return {"notes": []}
 
         return self.collect(label, make, work, {"data": source.fingerprint()})

@@ -243,7 +243,9 @@ def plan_of(path: Path) -> tuple[Study, Settings]:
     memory: Sequence[str] = plan.get("in_memory", ())
     if memory:
         raise UsageError(
-            "this run was made from objects in memory and cannot be repeated from its file", where=path,
-            got=", ".join(memory), do="call the Python function again with the same objects",
-        )  # fmt: skip
+            "this run was made from objects in memory and cannot be repeated from its file",
+            where=path,
+            got=", ".join(memory),
+            do="call the Python function again with the same objects",
+        )
     return study, study.settings.check(plan.get("settings", {}), command=study.name, where=path)

@@ -78,11 +78,31 @@ def _of(rows: list[Row], site: str) -> dict[str, Row]:
 
 
 METRICS = {
-    "query_key_cosine", "query_key_dot", "query_drift_ratio", "key_drift_ratio", "query_mean_cosine", "key_mean_cosine",
-    "entropy", "entropy_normalised", "max_probability", "median_probability", "min_probability", "sequence_max",
-    "sequence_min", "sink_share", "self_share", "sink_alpha", "sink_epsilon", "score_mean", "score_sd",
-    "score_variance", "salience_variance", "content_variance", "cross_variance", "salience_share",
-}  # fmt: skip
+    "query_key_cosine",
+    "query_key_dot",
+    "query_drift_ratio",
+    "key_drift_ratio",
+    "query_mean_cosine",
+    "key_mean_cosine",
+    "entropy",
+    "entropy_normalised",
+    "max_probability",
+    "median_probability",
+    "min_probability",
+    "sequence_max",
+    "sequence_min",
+    "sink_share",
+    "self_share",
+    "sink_alpha",
+    "sink_epsilon",
+    "score_mean",
+    "score_sd",
+    "score_variance",
+    "salience_variance",
+    "content_variance",
+    "cross_variance",
+    "salience_share",
+}
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
@@ -259,9 +279,13 @@ def test_other_architectures(name: str) -> None:
 def test_sites_and_layers_of_stages_and_cross_attention() -> None:
     layers = {row.site: row.layer for row in _measured("segformer")[1] if row.head is None}
     assert layers == {
-        "stage.0.block.0": 0, "stage.0.block.1": 1, "stage.1.block.0": 2, "stage.1.block.1": 3,
-        "stage.2.block.0": 4, "stage.3.block.0": 5,
-    }  # fmt: skip
+        "stage.0.block.0": 0,
+        "stage.0.block.1": 1,
+        "stage.1.block.0": 2,
+        "stage.1.block.1": 3,
+        "stage.2.block.0": 4,
+        "stage.3.block.0": 5,
+    }
     crossed = _of(_measured("t5")[1], "decoder.block.1.cross")
     assert crossed["entropy"].layer == 1
     assert "self_share" not in crossed

@@ -41,9 +41,12 @@ def test_correlation_and_asymptotic_p_are_those_of_scipy(method, against, other)
 def test_p_of_few_layers_is_the_exact_permutation_test_of_scipy(method):
     score = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}[method]
     theirs = stats.permutation_test(
-        (COSINE[:6],), lambda x: abs(score(x, NORM[:6]).statistic), permutation_type="pairings",
-        alternative="greater", n_resamples=np.inf,
-    )  # fmt: skip
+        (COSINE[:6],),
+        lambda x: abs(score(x, NORM[:6]).statistic),
+        permutation_type="pairings",
+        alternative="greater",
+        n_resamples=np.inf,
+    )
     found = drift_rows(rows_of(SITES[:6], cosine=COSINE[:6], norm=NORM[:6], ratio=RATIO[:6]))
     row = next(row for row in found if row.metric == f"{method}_drift_norm_p")
     assert row.value == pytest.approx(theirs.pvalue, abs=1e-12)

@@ -236,11 +236,9 @@ def test_every_architecture_of_the_zoo_is_here():
 def test_average_cosines_equal_brute_force_on_states_of_plain_hooks(name, data, tmp_path):
     found = measured(name, data, tmp_path)
     ours = {
-        positions: {
-            row.site: row for row in found.rows if row.metric == "mean_cosine" and row.positions == positions
-        }
+        positions: {row.site: row for row in found.rows if row.metric == "mean_cosine" and row.positions == positions}
         for positions in ("all", "rest")
-    }  # fmt: skip
+    }
     expected = reference(name, list(ours["all"]))
     assert set(ARCHITECTURES[name][1]) == {site for site in ours["all"] if site.endswith("norm")}
     for site, states in expected.items():

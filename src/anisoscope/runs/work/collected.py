@@ -219,9 +219,12 @@ def check_counts(collected: Mapping[str, Part]) -> None:
         expected, done = report_of(part.about).get("windows"), part.get(COUNTED, "done").n
         if expected is not None and expected != done:
             raise StoreError(
-                "the sums are not of all the data, once", where=label, got=f"{done} windows", expected=f"{expected}",
+                "the sums are not of all the data, once",
+                where=label,
+                got=f"{done} windows",
+                expected=f"{expected}",
                 do="make the run anew, and report this",
-            )  # fmt: skip
+            )
 
 
 def state_of(collected: Mapping[str, Part]) -> dict[str, Tensor]:

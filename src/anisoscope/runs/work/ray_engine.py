@@ -54,9 +54,10 @@ def _former_cut(job: Job) -> int | None:
     cuts = {unit.of if not deep else unit.filters[0][1] for unit in units if len(unit.filters) == deep}
     if len(cuts) > 1 or any(len(unit.filters) != deep for unit in units):
         raise StoreError(
-            "this run was begun by other numbers of processes", where=job.folder,
+            "this run was begun by other numbers of processes",
+            where=job.folder,
             do="go on without --engine ray, or --existing replace to start anew",
-        )  # fmt: skip
+        )
     return next(iter(cuts), None)
 
 
