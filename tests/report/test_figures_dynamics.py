@@ -54,7 +54,8 @@ def arrays_of(seed: int) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {f"seed-{seed}/steps": np.array(STEPS)}
     for layer in range(LAYERS):
         base = f"seed-{seed}/block.{layer}"
-        arrays[f"{base}/query_mean"] = rng.normal(size=(len(STEPS), HEADS, D))
+        for side in ("query", "key"):
+            arrays[f"{base}/{side}_mean"] = rng.normal(size=(len(STEPS), HEADS, D))
         for plane in ("union", "keys", "queries"):
             arrays[f"{base}/{plane}/share"] = np.full((HEADS, D), 1 / D)
             for side in ("query", "key"):
@@ -126,9 +127,8 @@ def test_paths_have_an_arrow_from_checkpoint_to_checkpoint(run: Run) -> None:
             assert len(arrows) == 2 * (len(STEPS) - 1)
 
 
-@pytest.mark.parametrize(("figure", "lines"), [(dynamics.figure_13, HEADS), (dynamics.figure_23, 2 * HEADS)])
-def test_cosines_have_a_panel_a_layer_a_line_a_head_and_the_null_band(run: Run, figure, lines: int) -> None:
-    drawn = figure(run)
+def test_cosines_have_a_panel_a_layer_a_line_a_head_and_the_null_band(run: Run) -> None:
+    drawn, lines = dynamics.figure_13(run), HEADS
     panels = [axes for axes in drawn.axes if axes.get_visible()]
     assert [axes.get_title(loc="left") for axes in panels] == [f"block.{layer}" for layer in range(LAYERS)]
     for axes in panels:
@@ -137,6 +137,23 @@ def test_cosines_have_a_panel_a_layer_a_line_a_head_and_the_null_band(run: Run, 
         (band,) = [patch for patch in axes.patches if patch.get_label() == "null"]
         low, high = band.get_y(), band.get_y() + band.get_height()
         assert (low, high) == pytest.approx((-1.96 / D**0.5, 1.96 / D**0.5))
+
+
+def test_seeds_are_compared_with_the_heads_of_a_layer_concatenated(run: Run) -> None:
+    drawn, arrays = dynamics.figure_23(run), run.arrays()
+    panels = [axes for axes in drawn.axes if axes.get_visible()]
+    assert len(panels) == LAYERS
+    for layer, axes in enumerate(panels):
+        curves = [line for line in axes.lines if len(line.get_xdata()) == len(STEPS)]
+        assert len(curves) == 2  # one per seed
+        for seed, curve in enumerate(curves):
+            query, key = (arrays[f"seed-{seed}/block.{layer}/{side}_mean"] for side in ("query", "key"))
+            expected = [
+                q.ravel() @ k.ravel() / np.linalg.norm(q) / np.linalg.norm(k) for q, k in zip(query, key, strict=True)
+            ]
+            assert np.asarray(curve.get_ydata()) == pytest.approx(expected)
+        (band,) = axes.patches
+        assert band.get_height() == pytest.approx(2 * 1.96 / (HEADS * D) ** 0.5)
 
 
 def test_products_keep_their_order_of_magnitude_readable(run: Run) -> None:
