@@ -334,9 +334,15 @@ def _coverage(axes: Axes) -> None:
     for j, (name, shade) in enumerate((("tokens taken for independent", RED), ("texts left out in groups", BLUE))):
         axes.plot(lengths, share[:, j], "o-", color=shade, label=name)
         axes.annotate(
-            f"{share[-1, j]:.0f} %", (lengths[-1], share[-1, j]), xytext=(5, 0), textcoords="offset points",
-            va="center", fontsize=7, color=shade, annotation_clip=False,
-        )  # fmt: skip
+            f"{share[-1, j]:.0f} %",
+            (lengths[-1], share[-1, j]),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=7,
+            color=shade,
+            annotation_clip=False,
+        )
     axes.set_xscale("log")
     axes.set_xticks(lengths, [str(n) for n in lengths])
     axes.minorticks_off()

@@ -91,9 +91,15 @@ def _scores(axes: Axes, cloud: Cloud, found: list[dict[str, tuple[float | None, 
                     FOOLED if reading.fools == "all" or (reading.fools == "some" and metric in cloud.fooled) else SEES
                 )
                 axes.text(
-                    place, y, _number(values[metric][0], metric), ha="right", va="center", fontsize=7.5,
-                    fontweight="bold", color=shade,
-                )  # fmt: skip
+                    place,
+                    y,
+                    _number(values[metric][0], metric),
+                    ha="right",
+                    va="center",
+                    fontsize=7.5,
+                    fontweight="bold",
+                    color=shade,
+                )
             axes.text(
                 x[-1], y, _number(found[0][metric][1], metric), ha="right", va="center", fontsize=7.5, color=FAINT
             )

@@ -58,16 +58,40 @@ COMMANDS = {
     "intervene-embedded": "intervene $SERIES/seed-0/checkpoint-8192 --data $OPENINGS --limit 20",
 }
 KEPT = {
-    "attention": ("query_key_cosine", "query_drift_ratio", "key_drift_ratio", "entropy_normalised", "salience_share",
-                  "sink_share", "mean_key_removal", "mean_query_removal"),
+    "attention": (
+        "query_key_cosine",
+        "query_drift_ratio",
+        "key_drift_ratio",
+        "entropy_normalised",
+        "salience_share",
+        "sink_share",
+        "mean_key_removal",
+        "mean_query_removal",
+    ),
     "sweep": ("mean_cosine", "query_key_cosine", "query_drift_ratio", "key_drift_ratio", "entropy", "sink_share"),
     "measure": ("mean_cosine", "drift_norm", "drift_ratio", "isoscore", "participation_ratio_unbiased"),
-    "final-norm": ("gain_norm", "bias_norm", "implied_cosine", "mean_cosine_before", "mean_cosine", "mean_cosine_inter",
-                   "mean_cosine_intra", "cosine_above_implied"),
-    "vocabulary": ("partition_one_sided", "partition_both", "mean_cosine", "drift_ratio", "isoscore", "mean_norm",
-                   "spearman_log_frequency_norm", "spearman_log_frequency_first_component"),
+    "final-norm": (
+        "gain_norm",
+        "bias_norm",
+        "implied_cosine",
+        "mean_cosine_before",
+        "mean_cosine",
+        "mean_cosine_inter",
+        "mean_cosine_intra",
+        "cosine_above_implied",
+    ),
+    "vocabulary": (
+        "partition_one_sided",
+        "partition_both",
+        "mean_cosine",
+        "drift_ratio",
+        "isoscore",
+        "mean_norm",
+        "spearman_log_frequency_norm",
+        "spearman_log_frequency_first_component",
+    ),
     "compare": ("mean_cosine", "drift_norm", "drift_ratio", "isoscore", "participation_ratio_unbiased"),
-}  # fmt: skip
+}
 """The metrics that a table keeps, by command; all of them where a command is not named."""
 COLUMNS = ("model", "step", "site", "metric", "positions", "value", "low", "high", "null", "n")
 LEFT_OUT = (
@@ -148,8 +172,11 @@ def write_table(run: Run, path: Path, *, kept: tuple[str, ...] | None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [row for row in run.rows() if row.value is not None and _kept(row, kept)]
     several = len({row.model for row in rows}) > 1
-    columns = [name for name in COLUMNS if (name != "model" or several) and any(_cell(getattr(row, name)) != ""
-               for row in rows)]  # fmt: skip
+    columns = [
+        name
+        for name in COLUMNS
+        if (name != "model" or several) and any(_cell(getattr(row, name)) != "" for row in rows)
+    ]
     with path.open("w", newline="", encoding="utf-8") as stream:
         table = csv.writer(stream, lineterminator="\n")
         table.writerow(columns)

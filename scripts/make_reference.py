@@ -1,109 +1,131 @@
-"""Write docs/reference from the code: commands, functions, columns and metrics, plans, file formats.
+"""Write docs/reference from the code: commands, settings, functions, columns and metrics, files, errors, JSON schema.
 
     python scripts/make_reference.py             # write the pages
     python scripts/make_reference.py --check     # exit code 1 if a page differs from what the code says
 
-A test runs the check, so the reference cannot go stale. What stands in this file is the frame: which modules make a
-page, in which order. `reference_words` has the meaning of columns and tensors that no docstring tells.
+A test runs the check, so the reference cannot go stale. This file is the frame: what makes a page, in which order.
+`reference_words` explains the columns, tensors and keys that no docstring explains.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import reference_words as words
-from reference_commands import commands_page
-from reference_text import definition, described, markdown, public, table, tree
+from reference_text import ROOT, definition, described, kind_of, markdown, modules_in, public, table, tree
 
-PAGES = Path(__file__).resolve().parents[1] / "docs" / "reference"
+PAGES = ROOT / "docs" / "reference"
 GENERATED = "<!-- Written by scripts/make_reference.py from the code: change the code, then run it again. -->"
 
-PUBLIC = (
-    ("anisoscope.api", ("measure",)),
-    ("anisoscope.studies.vectors", ("measure_vectors",)),
-    ("anisoscope.api", ("compare", "calibrate")),
-    ("anisoscope.runs.store", ("open_run", "Run")),
-    ("anisoscope.runs.measurement", ("Measurement",)),
-    ("anisoscope.watch.monitor", ("AnisotropyMonitor", "Band")),
-)
-BELOW = {
-    "Sums": (
-        ("anisoscope.accumulate.moments", ("Moments",)),
-        ("anisoscope.accumulate.sums", ("Sums",)),
-        ("anisoscope.accumulate.keys", ("sequence_key", "sequence_keys", "group_of")),
-        ("anisoscope.runs.engine", ("join_states", "split_states")),
-    ),
-    "From sums to numbers": (
-        ("anisoscope.inference.cloud", ("measure_cloud", "Cloud")),
-        ("anisoscope.inference.estimates", ("Estimate",)),
-        ("anisoscope.inference.verdict", ("Verdict", "verdict")),
-        ("anisoscope.inference.jackknife", ("jackknife", "jackknife_of")),
-        ("anisoscope.inference.bootstrap", ("bootstrap", "sequence_weights")),
-        ("anisoscope.inference.correlation", ("correlate", "Correlation")),
-        ("anisoscope.runs.measurement", ("cloud_rows",)),
-    ),
-    "Models, data, sites": (
-        ("anisoscope.models.open", ("open_model", "OpenModel")),
-        ("anisoscope.models.checkpoints", ("open_series", "Series")),
-        ("anisoscope.inputs.sources", ("open_source", "Document", "Clip")),
-        ("anisoscope.inputs.vectors.source", ("open_vectors",)),
-        ("anisoscope.capture.sites", ("find_sites", "Site")),
-        ("anisoscope.capture.hidden", ("HiddenCapture",)),
-    ),
-    "Tables and pages": (
-        ("anisoscope.runs.table", ("Row", "schema", "to_table", "from_table")),
-        ("anisoscope.runs.store", ("write_run",)),
-        ("anisoscope.report.page.write", ("write_page",)),
-    ),
-    "Errors": (
-        (
-            "anisoscope.errors",
-            ("AnisoscopeError", "UsageError", "InputError", "ModelError", "StoreError", "MissingExtra"),
-        ),
-    ),
-}
-GEOMETRY = (
-    "cosine", "drift", "spectrum", "partition", "uniformity", "neighbours", "pairs", "outliers", "directional",
-    "queries_keys", "corrections", "null", "wishart",
-)  # fmt: skip
+
+def commands_page() -> str:
+    """Every command, from what the parser was told; what studies share comes once."""
+    from anisoscope.cli.main import commands
+    from anisoscope.cli.study import shared_parameters
+    from anisoscope.runs.settings import Machine
+
+    shared = {**dict.fromkeys(Machine.model_fields), **dict.fromkeys(one.name for one in shared_parameters())}
+    listed = [(f"[`{name}`](#anisoscope-{name})", summary) for name, (_, summary) in commands().items()]
+    every = _options("measure")
+    once = table(("option", "meaning"), [every[name] for name in shared])
+    parts = ["# Command line", words.COMMANDS, table(("command", "does"), listed), "## Shared options", once]
+    return "\n\n".join([*parts, *(_command(name, shared) for name in commands())])
+
+
+def _command(name: str, shared: Collection[str]) -> str:
+    """Help, examples and options of one command; of a study, those that others share by name only."""
+    from anisoscope.runs.study import entries
+
+    text, _, examples = (_loaded(name).help or "").partition("\b\nExamples:\n")
+    shown = "\n".join(line.strip() for line in examples.splitlines())
+    options = _options(name)
+    also = [options.pop(key)[0] for key in shared if key in options] if name in entries() else []
+    parts = [f"## `anisoscope {name}`", text.strip(), f"```console\n{shown}\n```" if shown else ""]
+    parts += [table(("option", "meaning"), list(options.values()))] if options else []
+    parts += [f"[Shared options](#shared-options): {', '.join(_short(one) for one in also)}."] if also else []
+    return "\n\n".join(filter(None, parts))
+
+
+def _loaded(name: str) -> Any:
+    import typer
+
+    from anisoscope.cli.main import app
+
+    group: Any = typer.main.get_command(app)
+    return group.resolve_command(group.context_class(group, info_name="anisoscope"), [name])[1]
+
+
+def _options(name: str) -> dict[str, tuple[str, str]]:
+    """How the options of a command are written and what they mean, by name."""
+    command = _loaded(name)
+    context = command.context_class(command, info_name=name)
+    found = {one.name: one.get_help_record(context) for one in command.params}
+    return {key: (f"`{_typed(spelling)}`", help) for key, (spelling, help) in found.items()}
+
+
+def _short(option: str) -> str:
+    """`-o, --out PATH` as `--out`."""
+    return f"`--{option.partition('--')[2].split()[0].strip('`')}`"
+
+
+def _typed(spelling: str) -> str:
+    """`--limit <int>` as `--limit INTEGER`."""
+    for kind, word in {"str": "TEXT", "int": "INTEGER", "float": "NUMBER", "path": "PATH", "Path": "PATH"}.items():
+        spelling = spelling.replace(f"<list[{kind}]>", word).replace(f"<{kind}>", word)
+    return spelling.replace("... PATH", "...").replace("... TEXT", "...")
+
+
+def settings_page() -> str:
+    """What each study is asked: the fields of its run.toml, its options and its Python keywords."""
+    from anisoscope.runs.settings import Machine
+    from anisoscope.runs.study import entries, find_study
+    from anisoscope.training.recipe import Recipe
+
+    parts = ["# Studies and settings", words.PLANS]
+    for name, entry in entries().items():
+        fields = find_study(name).settings.model_fields
+        parts += [f"## `{name}`", markdown(_docstring(entry.module)), _settings(fields)]
+    parts += ["## The machine", words.MACHINE, _settings(Machine.model_fields)]
+    parts += ["## `recipe.toml`", markdown(_docstring("anisoscope.training.recipe")), _settings(Recipe.model_fields)]
+    return "\n\n".join(parts)
+
+
+def _settings(fields: Mapping[str, Any]) -> str:
+    ordered = sorted(fields.items(), key=lambda item: not item[1].is_required())
+    rows = [(f"`{name}`", f"`{kind_of(field)}`", _default(field), field.description or "") for name, field in ordered]
+    return table(("setting", "type", "default", "meaning"), rows)
+
+
+def _default(field: Any) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    plain = list(value) if isinstance(value, tuple) else value
+    return "not set" if value is None else f"`{json.dumps(plain, ensure_ascii=False)}`"  # as TOML writes it
 
 
 def api_page() -> str:
     """The public names, then what they are made of."""
-    parts = [
-        "# Python",
-        "`import anisoscope` imports nothing heavy; these names are found on first use.",
-        markdown(_docstring("anisoscope.api")),
-        *_definitions(PUBLIC),
-    ]
-    for title, modules in BELOW.items():
-        parts += [f"## {title}", *_definitions(modules, level=3, located=True)]
+    parts = ["# Python", words.API, *[described(node, level=2) for node in public(tree("anisoscope.api"))]]
+    for title, places in words.PYTHON.items():
+        parts.append(f"## {title}")
+        for module, names in places.items():
+            parts += [f"From `{module}`:", *[described(definition(module, name), level=3) for name in names]]
     return "\n\n".join(parts)
-
-
-def _definitions(modules: Sequence[tuple[str, Sequence[str]]], *, level: int = 2, located: bool = False) -> list[str]:
-    found = []
-    for module, names in modules:
-        if located:
-            found.append(f"From `{module}`:")
-        found += [described(definition(module, name), level=level) for name in names]
-    return found
 
 
 def geometry_page() -> str:
     """Every function of `anisoscope.geometry`, file by file."""
     parts = ["# Geometry", markdown(_docstring("anisoscope.geometry"))]
-    for name in GEOMETRY:
-        module = f"anisoscope.geometry.{name}"
-        parts += [f"## `{module}`", markdown(_docstring(module))]
-        parts += [described(node, level=3) for node in public(tree(module))]
+    for module in modules_in("anisoscope.geometry"):
+        shown = [described(node, level=3) for node in public(tree(module))]
+        parts += [f"## `{module}`", markdown(_docstring(module)), *shown] if shown else []
     return "\n\n".join(parts)
 
 
@@ -126,7 +148,7 @@ def table_page() -> str:
         rows = [(f"`{m.name}`", m.label, m.meaning, _range(m.low, m.high), m.unit) for m in shown]
         parts += [f"### {group.capitalize()}", table(("metric", "label", "meaning", "range", "unit"), rows)]
     parts += ["### Families", markdown(_docstring("anisoscope.inference.metrics.families"))]
-    parts += ["## Metrics of attention", markdown(_docstring("anisoscope.studies.attention.rows"))]
+    parts += ["## Attention, in detail", markdown(_docstring("anisoscope.studies.attention.rows"))]
     return "\n\n".join(parts)
 
 
@@ -134,76 +156,35 @@ def _range(low: float | None, high: float | None) -> str:
     return "" if low is None and high is None else " … ".join("" if end is None else f"{end:g}" for end in (low, high))
 
 
-def plans_page() -> str:
-    """What each study does, and the settings that its run.toml may hold."""
-    from anisoscope.studies.plans import STUDIES
-    from anisoscope.training.recipe import Recipe
-
-    parts = ["# Studies and plans", words.PLANS]
-    for command, (module, settings, _) in STUDIES.items():
-        full = f"anisoscope.studies.{module}"
-        fields = getattr(import_module(full), settings).model_fields
-        parts += [f"## `{command}`", markdown(_docstring(full)), _settings(fields)]
-    parts += ["## `recipe.toml`", markdown(_docstring("anisoscope.training.recipe")), _settings(Recipe.model_fields)]
-    return "\n\n".join(parts)
-
-
-def _settings(fields: Mapping[str, Any]) -> str:
-    rows = [(f"`{name}`", f"`{_kind(field.annotation)}`", _default(field)) for name, field in fields.items()]
-    return table(("setting", "type", "default"), rows)
-
-
-def _kind(annotation: Any) -> str:
-    plain = isinstance(annotation, type) and not hasattr(annotation, "__args__")
-    return annotation.__name__ if plain else str(annotation).replace("typing.", "")
-
-
-def _default(field: Any) -> str:
-    """The default of a setting as TOML writes it."""
-    from anisoscope.runs.toml import dumps
-
-    if field.is_required():
-        return "required"
-    value = field.get_default(call_default_factory=True)
-    return "not set" if value is None else f"`{dumps({'x': value}).removeprefix('x = ').strip()}`"
-
-
 def files_page() -> str:
     """Run folders, sums, arrays, series, inputs."""
+    from anisoscope.runs.array_names import ARRAYS
+
     parts = [
         "# Files",
-        "## Run folder",
-        markdown(_docstring("anisoscope.runs.store")),
-        "### `manifest.json`",
-        table(("key", "holds"), [(f"`{key}`", words.MANIFEST_MEANINGS[key]) for key in _manifest()]),
-        "### `moments.safetensors`",
-        words.MOMENTS,
-        table(("tensor", "type", "shape", "holds"), _tensors()),
-        "### `arrays.safetensors`",
-        table(("command", "arrays"), [(f"`{name}`", what) for name, what in words.ARRAYS.items()]),
-        "### Arrays of a sweep",
-        markdown(_docstring("anisoscope.studies.sweep.dynamics")),
-        "### Unfinished runs",
-        markdown(_docstring("anisoscope.runs.engine")),
-        "## A series of checkpoints",
-        markdown(_docstring("anisoscope.models.checkpoints")),
-        words.SERIES,
-        "### What `pretrain` writes",
-        markdown(_docstring("anisoscope.models.embedded_series")),
-        "## Where models are",
-        markdown(_docstring("anisoscope.models.locate")),
+        *("## Run folder", markdown(_docstring("anisoscope.runs.store"))),
+        *(
+            "### `manifest.json`",
+            table(("key", "holds"), [(f"`{k}`", words.MANIFEST_MEANINGS[k]) for k in _manifest()]),
+        ),
+        *("### `moments.safetensors`", words.MOMENTS, table(("tensor", "type", "shape", "holds"), _tensors())),
+        *("### `arrays.safetensors`", markdown(_docstring("anisoscope.runs.array_names"))),
+        table(("array", "is called"), [(kind.replace("_", " "), f"`{name}`") for kind, name in ARRAYS.items()]),
+        *("### Arrays of a sweep", markdown(_docstring("anisoscope.studies.sweep.dynamics"))),
     ]
-    for title, module in {"Vectors": "vectors", "Text": "text", "Speech": "speech", "Images": "images"}.items():
-        parts += [f"## {title}", markdown(_docstring(f"anisoscope.inputs.{module}"))]
+    for title, module in words.FILES.items():
+        parts += [f"## {title}", markdown(_docstring(module))]
+        parts += [words.SERIES] if module == "anisoscope.models.checkpoints" else []
     return "\n\n".join(parts)
 
 
 def _manifest() -> list[str]:
-    """The keys of a manifest, of a run that is made for it."""
-    from anisoscope.runs.store import write_run
+    """The keys of a manifest, of a measurement that is saved for it."""
+    from anisoscope.runs.measurement import Measurement
 
     with tempfile.TemporaryDirectory() as folder:
-        return list(write_run(folder, command="vectors", settings={}, rows=[], protocol={}).manifest)
+        Measurement((), "").save(folder)
+        return list(json.loads((ROOT / folder / "manifest.json").read_text(encoding="utf-8")))
 
 
 def _tensors() -> list[tuple[str, str, str, str]]:
@@ -227,23 +208,65 @@ def _tensors() -> list[tuple[str, str, str, str]]:
     return rows
 
 
+def errors_page() -> str:
+    """The family of errors and the exit codes."""
+    module = "anisoscope.errors"
+    classes = [node for node in public(tree(module)) if isinstance(node, ast.ClassDef)]
+    rows = [(f"`{node.name}`", ast.get_docstring(node) or "") for node in classes]
+    parts = ["# Errors", markdown(_docstring(module)), table(("error", "means"), rows), words.ERRORS]
+    return "\n\n".join(parts)
+
+
+def json_schema() -> str:
+    """JSON Schema of what `--json` prints, whose `measurements` are the rows of the table."""
+    from anisoscope.runs.table import COLUMNS, Row, schema
+
+    kinds = {"string": "string", "int64": "integer", "double": "number"}
+    text = {name: getattr(Row(), name) is not None for name in COLUMNS}  # columns that are never missing
+    columns = {
+        field.name: {
+            "type": kinds[str(field.type)] if text[field.name] else [kinds[str(field.type)], "null"],
+            "description": words.COLUMN_MEANINGS[field.name],
+        }
+        for field in schema()
+    }
+    row = {"type": "object", "properties": columns, "required": list(COLUMNS), "additionalProperties": False}
+    printed = {
+        name: {"description": text, **kind} for name, (kind, text) in {**words.PRINTED, "measurements": _ROWS}.items()
+    }
+    written = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "anisoscope --json, version 1",
+        "type": "object",
+        "properties": printed,
+        "required": list(printed),
+        "additionalProperties": False,
+        "$defs": {"row": row},
+    }
+    return json.dumps(written, indent=2, ensure_ascii=False) + "\n"
+
+
+_ROWS = ({"type": "array", "items": {"$ref": "#/$defs/row"}}, "rows of the tidy table")
+
+
 def _docstring(module: str) -> str:
     return ast.get_docstring(tree(module)) or ""
 
 
 WRITERS: dict[str, Callable[[], str]] = {
     "cli.md": commands_page,
+    "settings.md": settings_page,
     "api.md": api_page,
     "geometry.md": geometry_page,
     "table.md": table_page,
-    "plans.md": plans_page,
     "files.md": files_page,
+    "errors.md": errors_page,
 }
 
 
 def pages() -> dict[str, str]:
-    """The text of every page."""
-    return {name: f"{GENERATED}\n\n{write()}\n" for name, write in WRITERS.items()}
+    """The text of every file of the reference."""
+    return {name: f"{GENERATED}\n\n{write()}\n" for name, write in WRITERS.items()} | {"schema.json": json_schema()}
 
 
 def main() -> None:

@@ -29,9 +29,11 @@ def main() -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         context = browser.new_context(
-            viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light", reduced_motion="reduce",
+            viewport={"width": WIDTH, "height": HEIGHT},
+            color_scheme="light",
+            reduced_motion="reduce",
             device_scale_factor=1.25,
-        )  # fmt: skip
+        )
         page = context.new_page()
         page.goto((demo / "report.html").resolve().as_uri())
         take(page)

@@ -18,11 +18,16 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Annotated, Any
 
-SOURCE = Path(__file__).resolve().parents[1] / "src"
+from pydantic import TypeAdapter
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src"
 WIDTH = 100
 Definition = ast.FunctionDef | ast.ClassDef
 
@@ -56,6 +61,34 @@ def tree(module: str) -> ast.Module:
     path = SOURCE.joinpath(*module.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def modules_in(package: str) -> list[str]:
+    """The modules of a package and of the packages in it, by name."""
+    folder = SOURCE.joinpath(*package.split("."))
+    files = sorted(file for file in folder.rglob("*.py") if file.name != "__init__.py")
+    return [".".join(file.relative_to(SOURCE).with_suffix("").parts) for file in files]
+
+
+def kind_of(field: Any) -> str:
+    """The type of a setting and its limits, as a person would write them: `integer, ≥ 1`, `"a" | "b"`."""
+    schema = TypeAdapter(Annotated[field.annotation, field]).json_schema(mode="validation")
+    return _kind({name: part for name, part in schema.items() if name not in ("default", "description")})
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema or "const" in schema:
+        return " | ".join(json.dumps(one) for one in schema.get("enum", [schema.get("const")]))
+    if "anyOf" in schema:
+        return " or ".join(_kind(one) for one in schema["anyOf"] if one.get("type") != "null")
+    if schema.get("type") == "array":
+        return f"list of {_kind(schema.get('items', {}))}"
+    limits = [f"{sign} {schema[name]:,}" for name, sign in _LIMITS.items() if name in schema]
+    return ", ".join([_WORDS.get(schema.get("type", ""), "value"), *limits])
+
+
+_LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+_WORDS = {"string": "text", "integer": "integer", "number": "number", "boolean": "true or false", "object": "table"}
 
 
 def definition(module: str, name: str) -> Definition:

@@ -1,27 +1,27 @@
-"""The words of the reference that no docstring holds: columns, tensors, keys, arrays, and what opens a section.
+"""What the reference says that no docstring does: columns, tensors, keys, and the opening of each page.
 
-`make_reference` looks every name of the code up here: one that is missing is an error, not an empty cell.
+`make_reference` looks up every name of the code here: a missing one is an error, not an empty cell.
 """
 
 COLUMN_MEANINGS = {
     "run": "name of the run's folder",
     "model": "name of the model; empty for files of vectors",
-    "revision": "branch, tag or commit of a hub model",
+    "revision": "branch, tag or commit of a Hub model",
     "step": "step of the training, for checkpoints",
     "site": "where: `embeddings`, `block.3`, `final_norm`, `block.3.head.5`, `vectors` …",
-    "layer": "place in the order of computation, `embeddings` being 0",
+    "layer": "position in the order of computation; `embeddings` is 0",
     "head": "head of an attention layer",
-    "metric": "what: a name of the tables below",
+    "metric": "what: a name from the list of metrics",
     "value": "the number; missing where it is undefined",
     "low": "lower end of the 95 % interval",
     "high": "upper end of the 95 % interval",
     "null": "what an isotropic cloud of the same n and d would give",
-    "n": "vectors (rows of attention, draws) that the value rests on",
-    "note": "what must be said about it; for `verdict` the verdict itself",
+    "n": "number of vectors (attention rows, draws) behind the value",
+    "note": "remarks on this value; for `verdict`, the verdict in one sentence",
     "positions": "`all`, `rest` (without the first position of each window) or `first`",
-    "at": "what a study sweeps: drift norm N, false-positive rate, dimension, factor",
+    "at": "the quantity that a study varies: drift norm N, false-positive rate, dimension, factor",
     "seed": "seed of a draw or of a training",
-    "protocol": "what counted, in words that do not depend on the machine",
+    "protocol": "what was counted, in words that do not depend on the machine",
 }
 TENSOR_MEANINGS = {
     "n": "vectors by group",
@@ -49,41 +49,84 @@ TENSOR_MEANINGS = {
     "reservoir.meta": "d, capacity, seed, vectors that float32 cannot hold",
 }
 MANIFEST_MEANINGS = {
-    "format": "version of this format; a reader refuses another",
-    "command": "the command that made the run",
+    "sha256": "checksum of this file, computed with 64 zeros in its place",
+    "format": "version of this format; readers accept 2, and 1 with a note",
+    "command": "the study that made the run",
     "settings": "its settings, as in run.toml",
-    "protocol": "what counted, by model",
+    "protocol": "what was counted, by model",
     "data": "name, fingerprint (SHA-256 of the contents) and counts of the data, by model",
     "model": "name, revision, family and modality, by model",
-    "verdict": "the verdict in words",
-    "notes": "what had to be said",
+    "inputs": "everything that was read, with its fingerprint: models file by file, data, other runs",
+    "verdict": "words, deciding numbers and one sentence",
+    "verdicts": "the same for each site",
+    "notes": "remarks, as printed",
+    "about": "what the sums are of, by model; `merge` reads it",
+    "shard": "`0/8` for one share of the data, otherwise null",
+    "in_memory": "settings that were Python objects: such a run cannot be repeated from its file",
     "rows": "number of rows of the table",
-    "seconds": "how long it took; null where that is not known",
-    "versions": "of Python and the libraries that a number may depend on",
+    "seconds": "how long it took; null where unknown",
+    "versions": "of Python and of the libraries that a number may depend on",
+    "files": "SHA-256 of every other file of the run",
 }
-ARRAYS = {
-    "calibrate": "`edges` (201,); `histogram.CORRECTION` (200,), densities of the floor; `null` (200,)",
-    "null": "`cosine` (2001,), `density.D` (2001,) for each dimension D",
-    "attention": "`LAYER.query`, `LAYER.key`, `LAYER.q_filter`: the drift direction of every head",
-    "block": "`LABEL/norms`; by draw `LABEL/scores_edges` (`_counts`, `_by_head`), `LABEL/query_mean` (`_expected`) …",
-    "vocabulary": "`STEP/SITE/points`, `STEP/SITE/eigenvalues`, the same with `.centred`, and `STEP/SITE/counts`",
-    "sweep": "queries and keys along the steps: next section",
+PRINTED = {
+    "schema": ({"const": 1}, "version of this schema"),
+    "run": ({"type": ["string", "null"]}, "folder of the run"),
+    "command": ({"type": "string"}, "the study"),
+    "verdict": ({"type": "string"}, "the verdict in a few words"),
+    "sentence": ({"type": "string"}, "the verdict in one sentence, with the numbers that decided it"),
+    "notes": ({"type": "array", "items": {"type": "string"}}, "remarks that belong to the numbers"),
 }
+PYTHON = {
+    "What they return": {
+        "anisoscope.results": ("Result",),
+        "anisoscope.runs.measurement": ("Measurement",),
+        "anisoscope.runs.store": ("Run",),
+        "anisoscope.runs.table": ("Row",),
+        "anisoscope.inference.verdict": ("Verdict",),
+    },
+    "During training": {"anisoscope.watch.monitor": ("AnisotropyMonitor", "Band")},
+    "Sums": {
+        "anisoscope.accumulate.moments": ("Moments",),
+        "anisoscope.accumulate.sums": ("Sums",),
+    },
+    "A study of your own": {
+        "anisoscope.runs.study": ("Study", "Findings"),
+        "anisoscope.runs.settings": ("option", "Settings"),
+        "anisoscope.runs.job": ("Job",),
+        "anisoscope.inference.metrics.declaration": ("Metric",),
+    },
+}
+FILES = {
+    "Unfinished runs": "anisoscope.runs.work.saved",
+    "A series of checkpoints": "anisoscope.models.checkpoints",
+    "What `pretrain` writes": "anisoscope.models.embedded_series",
+    "Where models are found": "anisoscope.models.locate",
+    "Vectors": "anisoscope.inputs.vectors.source",
+    "Text": "anisoscope.inputs.text",
+    "Speech": "anisoscope.inputs.speech",
+    "Images": "anisoscope.inputs.images",
+}
+
+COMMANDS = """\
+`anisoscope COMMAND --help` prints what is listed here. With `--json`, standard output holds exactly one object
+([schema](schema.json)); progress goes to standard error. A list is written with commas or by repeating the option. Exit
+codes are under [Errors](errors.md)."""
 
 TABLE = """\
 One row is one measurement: a metric at a site, with its interval, its isotropic null, its n and its protocol. A missing
 number is null in Parquet and in JSON, never 0 and never NaN. Every run folder holds the table as
-`measurements.parquet`, every command prints it with `--json` and writes it with `--csv`."""
+`measurements.parquet`; every study prints it with `--json` ([schema](schema.json)) and writes it with `--csv`."""
 
 METRICS = """\
-Declared once, in `anisoscope.inference.metrics`. The first four groups are measured of every cloud, whatever the
-command; [Metrics](../metrics.md) has their formulas and nulls, and the clouds that fool them. The other groups belong
-to single studies ([Studies and plans](plans.md)). `cosine_share` has one row for each of the top dimensions, the
-dimension in `at`; `verdict` has no value, its `note` says it."""
+Each metric is declared once, in `anisoscope.inference.metrics`. The first groups are measured for every cloud of
+vectors, whatever the command; [Metrics](../metrics.md) has their formulas and nulls, and the clouds that fool them. The
+other groups belong to single studies ([Studies and settings](settings.md)). `cosine_share` has one row for each of the
+top dimensions, with the dimension in `at`; `verdict` has no value, only a sentence in `note`."""
 
 PLANS = """\
-Every run writes the plan that makes it again: `run.toml`, with the name of a command and its settings.
-`anisoscope run run.toml` performs it, whoever wrote it:
+A study is asked the same things on the command line (`--limit 8`), in a TOML file (`limit = 8`) and in Python
+(`limit=8`), checked by the same code. Every run writes a `run.toml` that repeats it; `anisoscope run run.toml` performs
+any such file:
 
 ```toml
 command = "vectors"
@@ -93,18 +136,37 @@ files = ["embeddings.npy"]
 neighbours = false
 ```
 
-A setting that is left out has its default; an unknown one is an error that names it. Device, batch size, mirror of
-models and permission to run remote code are no settings: no number may depend on them."""
+A setting that is left out has its default; an unknown one is an error that names the nearest known one."""
+
+MACHINE = """\
+Where and how fast a study runs. These are options of the commands and keywords of the Python functions, but not
+settings: no number may depend on them, and `run.toml` does not hold them."""
+
+API = """\
+`import anisoscope` imports nothing heavy. There is one function per study, each with the settings of its command as
+keywords ([Studies and settings](settings.md)), plus those of the machine (`device`, `batch_tokens`, …), `out`,
+`existing` and `figures`. Arrays, modules and lists of texts are accepted wherever a file or a name is."""
+
+ERRORS = """\
+Every error derives from `AnisoscopeError`; its attributes are `what`, `where`, `got`, `expected` and `do`. The command
+line prints the message without a traceback; `--debug` shows it.
+
+| exit code | means |
+|---|---|
+| 0 | done |
+| 1 | the job failed: unreadable data, a broken model, a full disk, a damaged run |
+| 2 | bad use: an unknown option or value, contradictory arguments |
+| 130, 143 | stopped by Ctrl-C or SIGTERM, with the state saved; the same command continues |"""
 
 MOMENTS = """\
-The sums of one cloud, as flat tensors that merge by addition (`Moments.from_state(…)`, `merge`). A run of a model holds
-those of every site under `SITE|TENSOR` (`MODEL|SITE|TENSOR` where it has several models); `split_states` takes them
-apart. d is the dimension, g the number of jackknife groups, m the size of the sample, s and c the numbers of open and
-closed sequences. Each tensor `rest.…` (positions other than the first) has its equal `first.…` (the first of each
-window); `cross.…` holds what joins the two within a sequence. Attention runs store queries, keys and rows likewise."""
+The sums of one cloud, as flat tensors that merge by addition. A run holds those of every site under
+`MODEL|OBSERVER|SITE|TENSOR`. d is the dimension, g the number of jackknife groups, m the size of the sample, s and c
+the numbers of open and closed sequences. Each tensor `rest.…` (all positions but the first) has a counterpart `first.…`
+(the first of each window); `cross.…` holds what joins the two within a sequence. Queries, keys and attention rows are
+stored in the same way."""
 
 SERIES = """\
-A list of one's own:
+A list of your own:
 
 ```toml
 name = "my training"

@@ -12,9 +12,16 @@ from anisoscope.runs.store import Run, write_run
 from anisoscope.runs.table import Row
 
 PER_SITE = {
-    "mean_cosine_inter": 0.9, "mean_cosine_intra": 1.1, "resultant": 0.8, "drift_ratio": 0.95, "rayleigh_p": 0.01,
-    "isoscore": 0.3, "effective_rank": 60.0, "pc1_share": 0.2, "twonn": 12.0,
-}  # fmt: skip
+    "mean_cosine_inter": 0.9,
+    "mean_cosine_intra": 1.1,
+    "resultant": 0.8,
+    "drift_ratio": 0.95,
+    "rayleigh_p": 0.01,
+    "isoscore": 0.3,
+    "effective_rank": 60.0,
+    "pc1_share": 0.2,
+    "twonn": 12.0,
+}
 
 
 def layers_run(folder: Path, models: tuple[str, ...] = ("org/alpha", "org/beta"), *, layers: int = 6) -> Run:
@@ -32,10 +39,16 @@ def layers_run(folder: Path, models: tuple[str, ...] = ("org/alpha", "org/beta")
                 rows.append(Row(metric=f"{method}_{against}_p", value=0.003, **about))
     verdict = "drifted (4 of 8 sites); weakly anisotropic (4)"
     return write_run(
-        folder, command="measure", settings={"models": list(models)}, rows=rows, seconds=12.5, verdict=verdict,
+        folder,
+        command="measure",
+        settings={"models": list(models)},
+        rows=rows,
+        seconds=12.5,
+        verdict=verdict,
         protocol={model: {"pairs": "all pairs of different vectors", "specials": "keep"} for model in models},
-        data={model: {"name": "text", "fingerprint": "ab" * 32} for model in models}, notes=["one window was short"],
-    )  # fmt: skip
+        data={model: {"name": "text", "fingerprint": "ab" * 32} for model in models},
+        notes=["one window was short"],
+    )
 
 
 def site_rows(model: str, site: str, layer: int | None, cosine: float, **more: object) -> list[Row]:

@@ -1,12 +1,14 @@
 """The docs tell the truth: their code runs, their commands are understood, their links lead somewhere.
 
-Blocks marked `python` and `sh` run, in the order of the page; a block marked `text` after one of them is what it
-prints. Blocks marked `console` need models or data that are not here: their commands are parsed. The reference is what
-the code generates (`py` marks its signatures), and the clouds of the pictures do to the metrics what the page says.
+Blocks marked `python` and `sh` run in the order of the page, each `python` block on its own: whoever copies it has all
+of it. A block marked `text` after one of them is what it prints. Blocks marked `console` need models or data that are
+not here: their commands are parsed. The reference is what the code generates (`py` marks its signatures), and the
+clouds of the pictures do to the metrics what the page says.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -16,22 +18,22 @@ import tomllib
 from importlib import import_module
 from pathlib import Path
 
+import jsonschema
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import typer
-from typer.testing import CliRunner
+import yaml
 
-from anisoscope.cli.main import COMMANDS, app
+from anisoscope.cli.main import app, main
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
-explanation_clouds, make_reference, reference_commands = map(
-    import_module, ("explanation_clouds", "make_reference", "reference_commands")
-)
+explanation_clouds, make_reference = map(import_module, ("explanation_clouds", "make_reference"))
 
-TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+TEXTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 _BLOCK = re.compile(r"^```(python|sh|text|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_SHELL = "import subprocess as _subprocess\n_subprocess.run(['bash', '-ec', {text!r}], check=True)"
 
 
 def blocks(page: Path, *kinds: str) -> list[tuple[str, str]]:
@@ -48,21 +50,36 @@ RUNNING = [page for page in TEXTS if blocks(page, "python", "sh") and not needs_
 
 
 @pytest.mark.parametrize("page", RUNNING, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_block_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+def test_every_block_of_a_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     found = blocks(page, "python", "sh", "text")
-    program = "\n".join(
-        {"python": text, "sh": _SHELL.format(text=text), "text": ""}[kind] + "\nprint(flush=True)"
-        for kind, text in found
-    )
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = os.environ | {"PATH": path, "COLUMNS": "120", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    printed = [line.split() for line in done.stdout.splitlines()]
+    for kind, text in found:
+        if kind == "python":
+            exec(compile(text, str(page), "exec"), {"__name__": "__main__"})
+        elif kind == "sh":
+            run_shell(text)
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
     shown = [line.split() for kind, text in found if kind == "text" for line in text.splitlines()]
     assert [line for line in shown if line not in ([], ["…"]) and not any(agree(line, one) for one in printed)] == []
+
+
+def run_shell(text: str) -> None:
+    """Run the lines of a block: plain calls of the command line in this process, anything else in a shell."""
+    lines = text.replace("\\\n", " ").splitlines()
+    plain = all(re.fullmatch(r"(anisoscope|cat) [^|&;$<>*()`]*", line) for line in lines)
+    for line in lines if plain else [text]:
+        if plain and line.startswith("anisoscope "):
+            with pytest.raises(SystemExit) as ended:
+                main(shlex.split(line, comments=True)[1:])
+            assert ended.value.code in (None, 0), line
+        else:
+            done = subprocess.run(["bash", "-euo", "pipefail", "-c", line], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            print(done.stdout)
 
 
 def agree(shown: list[str], printed: list[str]) -> bool:
@@ -79,26 +96,69 @@ def same(shown: str, printed: str) -> bool:
 
 def test_every_command_that_is_not_run_is_understood() -> None:
     """Commands that name models and data of the reader are parsed, with their options."""
-    group = typer.main.get_command(app)
-    context = group.context_class(group, info_name="anisoscope")  # pyright: ignore[reportAttributeAccessIssue]
     kinds = {page: ("console", "sh") if needs_weights(page) else ("console",) for page in TEXTS}
     texts = [text.replace("\\\n", " ") for page in TEXTS for _, text in blocks(page, *kinds[page])]
     lines = [line for text in texts for line in text.splitlines()]
-    commands = [found[1] for line in lines if (found := re.search(r"(?:^|[$] |=1 )anisoscope (.*)", line))]
+    commands = [found[1] for line in lines if (found := re.search(r"(?:^|[$] |=1 |-m )anisoscope (.*)", line))]
     assert len(commands) > 50
     for line in commands:
-        if "[OPTIONS]" not in line and "--help" not in line:
-            name, command, rest = group.resolve_command(context, shlex.split(line, comments=True))
-            command.make_context(name, list(rest), parent=context)  # an error names the option
+        if "--help" not in line:
+            parse(line)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_reference_has_the_options_of_the_help(command: str) -> None:
-    shown = CliRunner().invoke(app, [command, "--help"], terminal_width=200).output
-    lines = re.findall(r"^  +(?:-\w, )?(--[a-z-]+)(?:, -\w)?(?: / (--[a-z-]+))?", shown, re.MULTILINE)
-    listed = {name for pair in lines for name in pair if name} - {"--help"}
-    options = " ".join(one.written for one in reference_commands.parameters(command) if one.is_option)
-    assert set(re.findall(r"`(--[a-z-]+)`", options)) == listed
+def parse(line: str) -> None:
+    """Let the command line read what comes after `anisoscope`, and no more; an error names the option."""
+    words = shlex.split(line, comments=True)
+    ends = [place for place, word in enumerate(words) if word in ("&", "|", ";", "done", "&&")]
+    group = typer.main.get_command(app)
+    context = group.context_class(group, info_name="anisoscope")  # pyright: ignore[reportAttributeAccessIssue]
+    name, command, rest = group.resolve_command(context, words[: ends[0]] if ends else words)
+    command.make_context(name, list(rest), parent=context)
+
+
+SUBMITIT = """
+class AutoExecutor:
+    def __init__(self, folder): pass
+    def update_parameters(self, **options): pass
+    def map_array(self, function, *lists):
+        return [Job(function(*one)) for one in zip(*lists, strict=True)]
+class Job:
+    def __init__(self, value): self.value = value
+    def result(self): return self.value
+"""
+
+
+@pytest.mark.parametrize("scheduler", ["Slurm", "Kubernetes", "submitit"])
+def test_a_scheduler_is_asked_for_every_shard_once(scheduler: str, tmp_path: Path) -> None:
+    """The scripts of docs/scale.md, as they are, with a command in place of ours that writes down what it was given."""
+    section = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8").split(f"## {scheduler}\n")[1].split("\n## ")[0]
+    [script] = re.findall(r"^```(?:bash|yaml|py)\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    command = tmp_path / "anisoscope"
+    command.write_text(f'#!/bin/bash\necho "$@" >> {tmp_path}/asked\n', encoding="utf-8")
+    command.chmod(0o755)
+    (tmp_path / "submitit.py").write_text(SUBMITIT, encoding="utf-8")
+    path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(tmp_path)}
+    if scheduler == "Kubernetes":
+        job = yaml.safe_load(script)["spec"]
+        [container] = job["template"]["spec"]["containers"]
+        words, count, number = [*container["command"], *container["args"]], job["completions"], "JOB_COMPLETION_INDEX"
+    elif scheduler == "Slurm":
+        words, count, number = (
+            ["bash", "-c", script],
+            int(re.findall(r"--array=0-(\d+)", script)[0]) + 1,
+            "SLURM_ARRAY_TASK_ID",
+        )
+    else:
+        words, count, number = [sys.executable, "-c", script], 1, "-"
+    for index in range(count):
+        subprocess.run(words, env=os.environ | path | {number: str(index)}, cwd=tmp_path, check=True)
+    asked = [
+        line for line in (tmp_path / "asked").read_text(encoding="utf-8").splitlines() if line.startswith("measure ")
+    ]
+    assert [re.search(r"--shard (\S+)", line)[1] for line in asked] == [f"{index}/8" for index in range(8)]  # pyright: ignore
+    assert len({re.search(r"--out (\S+)", line)[1] for line in asked}) == 8  # pyright: ignore[reportOptionalSubscript]
+    for line in asked:
+        parse(line)
 
 
 def test_the_reference_is_what_the_code_says() -> None:
@@ -108,6 +168,41 @@ def test_the_reference_is_what_the_code_says() -> None:
         if (make_reference.PAGES / name).read_text(encoding="utf-8") != text
     ]
     assert stale == [], "run scripts/make_reference.py"
+
+
+def test_what_is_printed_as_json_and_kept_as_a_table_follow_the_schema(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = json.loads((make_reference.PAGES / "schema.json").read_text(encoding="utf-8"))
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((200, 4)))
+    with pytest.raises(SystemExit):
+        main(["vectors", str(tmp_path / "x.npy"), "--json", "--no-figures", "--out", str(tmp_path / "run")])
+    printed = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator(schema).validate(printed)
+    row = {"$ref": "#/$defs/row", "$defs": schema["$defs"]}
+    for kept in pq.read_table(tmp_path / "run" / "measurements.parquet").to_pylist():
+        jsonschema.Draft202012Validator(row).validate(kept)
+    for wrong in ({**printed, "schema": 2}, {**printed, "more": 1}, {**printed, "measurements": [{"value": "0.1"}]}):
+        assert not jsonschema.Draft202012Validator(schema).is_valid(wrong)
+
+
+def test_the_rules_of_a_verdict_are_those_of_the_code() -> None:
+    import anisoscope.inference.verdict as verdict
+
+    rules = [line for line in (verdict.__doc__ or "").splitlines() if line.startswith("| ")]
+    shown = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8").splitlines()
+    assert len(rules) > 5
+    assert [line for line in rules if line not in shown] == []
+
+
+def test_the_trainer_logs_the_names_that_the_how_to_gives() -> None:
+    from transformers.integrations.integration_utils import rewrite_logs
+
+    from anisoscope.watch.monitor import LOGGED
+
+    text = (ROOT / "docs" / "howto.md").read_text(encoding="utf-8")
+    assert all(f"`{metric}`" in text for metric in LOGGED)
+    assert all(f"`{name}`" in text for name in rewrite_logs({"anisotropy/block.1/mean_cosine": 0.5}))
 
 
 def anchors(page: Path) -> set[str]:

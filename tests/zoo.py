@@ -6,14 +6,12 @@ module = zoo.module("gpt2")
 folder = zoo.save("gpt2", tmp_path)
 """
 
+from anisoscope.models.stand_ins.configs import HEADS, LAYERS, D
 from anisoscope.models.stand_ins.specimens import (
-    HEADS,
-    LAYERS,
     NAMES,
     SPEECH,
     TEXT,
     VISION,
-    D,
     config,
     image_size,
     modality,

@@ -22,12 +22,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from anisoscope.errors import UsageError
 from anisoscope.results import Result
 from anisoscope.runs import store
-from anisoscope.runs.job import IN_MEMORY
+from anisoscope.runs.changes import IN_MEMORY
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.perform import perform
-from anisoscope.runs.settings import Machine
+from anisoscope.runs.settings import Machine, nearest
 from anisoscope.runs.store import Existing, Run
 from anisoscope.runs.study import entries, find_study
 
@@ -78,13 +79,21 @@ def vectors(files: Any, groups: Sequence[Any] | None = None, **settings: Any) ->
     return _perform("vectors", {**named, **settings}, {**given, **({} if groups is None else {"groups": groups})})
 
 
-def calibrate(files: Any, *, queries: Any = None, groups: Sequence[Any] | None = None, **settings: Any) -> Result:
-    """Similarity floor and thresholds of embeddings, and what would help."""
-    given, named = _vectors("files", files)
+def calibrate(
+    files: Any, data: Any = None, *, queries: Any = None, groups: Sequence[Any] | None = None, **settings: Any
+) -> Result:
+    """Similarity floor and thresholds of embeddings, or of a model on `data`, and what would help."""
+    given, named = _embeddings(files, data)
     if queries is not None:
         more, names = _vectors("queries", queries)
         given, named = {**given, **more}, {**named, **names}
     return _perform("calibrate", {**named, **settings}, {**given, **({} if groups is None else {"groups": groups})})
+
+
+def remedy(files: Any, data: Any = None, *, groups: Sequence[Any] | None = None, **settings: Any) -> Result:
+    """Fit a correction of embeddings, or of a model on `data`; `Remedy.load(out)` takes it from the run."""
+    given, named = _embeddings(files, data)
+    return _perform("remedy", {**named, **settings}, {**given, **({} if groups is None else {"groups": groups})})
 
 
 def null(dim: int | Sequence[int], **settings: Any) -> Result:
@@ -116,10 +125,15 @@ def merge(runs: Sequence[str | Path | Run], out: str | Path, *, existing: Existi
     return _result(merge_runs(runs, out, existing=existing))
 
 
-def report(runs: Any, path: str | Path = "report.html", *, title: str | None = None) -> Path:
-    """One HTML page of runs (folders, opened runs, measurements) that opens offline."""
-    from anisoscope.report.page.write import write_page
+def report(runs: Any, path: str | Path = "report.html", *, title: str | None = None, force: bool = False) -> Path:
+    """One HTML page of runs (folders, opened runs, measurements) that opens offline.
 
+    A page that is there is written again; a file of another kind only with `force`.
+    """
+    from anisoscope.report.page.write import write_page
+    from anisoscope.runs.writing import check_target
+
+    check_target(Path(path), kind="page", force=force)
     several = list(runs) if isinstance(runs, list | tuple) else [runs]
     with ExitStack() as stack:
         opened = [store.open_run(stack.enter_context(_folder(what))) for what in several]
@@ -140,6 +154,11 @@ def _perform(name: str, settings: dict[str, Any], given: dict[str, Any]) -> Resu
     machine = {key: settings.pop(key) for key in list(settings) if key in study.machine}
     out, existing = settings.pop("out", None), settings.pop("existing", "resume")
     figures = settings.pop("figures", False)
+    known = (*study.settings.model_fields, *study.machine, "out", "existing", "figures")
+    for key in settings:
+        if key not in known:
+            do = f"there is no such setting{nearest(key, known)}"
+            raise UsageError(f"{name}: the setting {key!r} is wrong", got=settings[key], do=do)
     checked = study.settings.check(settings, command=name)
     found = _result(
         perform(study, checked, machine=Machine.check(machine, command=name), out=out, existing=existing, given=given)
@@ -175,6 +194,12 @@ def _data(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     if isinstance(data, list | tuple) and data and all(isinstance(one, Path) for one in data):
         return {}, {"data": [str(one) for one in data]}
     return {"data": data}, {"data": [f"{IN_MEMORY} {type(data).__name__}"]}
+
+
+def _embeddings(files: Any, data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Vectors or a model, and the texts that the model reads."""
+    (given, named), (more, names) = _vectors("files", files), _data(data)
+    return {**given, **more}, {**named, **names}
 
 
 def _vectors(field: str, files: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from anisoscope.runs.measurement import Measurement
-from anisoscope.runs.store import Run
+from anisoscope.runs.store import Existing, Run, checked_existing, find_existing
 from anisoscope.runs.study import study_of
 
 _SHOWN = 60  # rows of the notebook's table
@@ -44,16 +44,24 @@ class Result(Measurement):
         with self._kept() as run:
             return draw(run, None if folder is None else Path(folder))
 
+    def save(self, folder: str | Path, *, seconds: float | None = None, existing: Existing = "refuse") -> Run:
+        """Keep it as a run folder, with all that it holds; `existing="replace"` for a folder that holds a run."""
+        whole = self if self.run is None else self.changed(arrays=self.run.arrays(), state=self.run.state())
+        find_existing(Path(folder), command=self.command, settings=self.settings, existing=checked_existing(existing))
+        return Measurement.save(whole, folder, seconds=seconds)
+
     def plot(self, metric: str = "mean_cosine") -> Any:
         """One metric along the sites (or steps) as an interactive figure of plotly."""
         from anisoscope.report.plot import plot
 
         return plot(self.rows, metric)
 
-    def report(self, path: str | Path = "report.html", *, title: str | None = None) -> Path:
-        """Write the page of this measurement."""
+    def report(self, path: str | Path = "report.html", *, title: str | None = None, force: bool = False) -> Path:
+        """Write the page of this measurement; `force` overwrites a file of another kind."""
         from anisoscope.report.page.write import write_page
+        from anisoscope.runs.writing import check_target
 
+        check_target(Path(path), kind="page", force=force)
         with self._kept() as run:
             return write_page([run], Path(path), title=title)
 

@@ -19,9 +19,16 @@ def call() -> AttentionCall:
     queries, keys = (torch.randn(2, heads, 5, 4, generator=generator) for heads in (2, 1))
     valid = torch.ones(2, 5, dtype=torch.bool)
     return AttentionCall(
-        queries=queries, keys=keys, kind="self", valid_queries=valid, valid_keys=valid, visible=None, scaling=0.5,
-        score_queries=queries, score_keys=keys,
-    )  # fmt: skip
+        queries=queries,
+        keys=keys,
+        kind="self",
+        valid_queries=valid,
+        valid_keys=valid,
+        visible=None,
+        scaling=0.5,
+        score_queries=queries,
+        score_keys=keys,
+    )
 
 
 def test_moments_made_in_inference_mode_can_be_added_to_after_it() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from types import SimpleNamespace
+from typing import Any
 
 from bench_measure import RandomBatches, make_model
 from contest import Aim, in_turn, show
@@ -27,7 +28,7 @@ def main() -> None:
     import torch
 
     from anisoscope.capture.attention.capture import AttentionCapture
-    from anisoscope.studies.attention.sums import AttentionSums
+    from anisoscope.runs.work.observers import AttentionSums
 
     model = make_model(chosen)
     _, batch = next(RandomBatches(chosen, 1, model.config.vocab_size).iterate())
@@ -44,7 +45,8 @@ def main() -> None:
 
     @torch.inference_mode()
     def sums() -> None:
-        with AttentionSums().watch(model, batch):
+        observed: Any = SimpleNamespace(module=model)
+        with AttentionSums().watch(observed, batch):
             model(**batch.inputs)
 
     runs = {EAGER: lambda: forward("eager"), SDPA: lambda: forward("sdpa"), CAPTURE: capture, SUMS: sums}

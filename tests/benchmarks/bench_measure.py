@@ -30,9 +30,12 @@ def make_model(chosen: argparse.Namespace) -> Any:
     torch.set_num_threads(chosen.threads)
     heads = max(1, chosen.width // 64)
     config = BertConfig(
-        hidden_size=chosen.width, num_hidden_layers=chosen.layers, num_attention_heads=heads,
-        intermediate_size=4 * chosen.width, max_position_embeddings=chosen.length,
-    )  # fmt: skip
+        hidden_size=chosen.width,
+        num_hidden_layers=chosen.layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * chosen.width,
+        max_position_embeddings=chosen.length,
+    )
     return BertModel(config, add_pooling_layer=False).eval()
 
 
@@ -43,7 +46,11 @@ class RandomBatches:
         self.rows, self.length, self.batches, self.vocabulary = chosen.batch, chosen.length, batches, vocabulary
         self.total, self.batch_tokens = batches * chosen.batch, chosen.batch * chosen.length
 
-    def iterate(self, start_at: int = 0) -> Iterator[tuple[int, Any]]:
+    @property
+    def expected(self) -> int:
+        return self.total
+
+    def iterate(self, start_at: int = 0, wanted: object = None) -> Iterator[tuple[int, Any]]:
         import torch
 
         from anisoscope.models.batches.plan import Batch
@@ -55,14 +62,20 @@ class RandomBatches:
             keys = [f"document {number}.{row}" for row in range(self.rows)]
             none = torch.zeros(ids.shape, dtype=torch.bool)
             inputs = {"input_ids": ids, "attention_mask": mask}
-            yield number * self.rows, Batch(inputs, keys, [0] * self.rows, valid=~none, special=none)
+            after = (number + 1) * self.rows
+            yield (
+                number * self.rows,
+                Batch(inputs, keys, [0] * self.rows, valid=~none, special=none, resume_at=after, whole=True),
+            )
 
 
 def contenders(chosen: argparse.Namespace, batches: int) -> dict[str, Callable[[], object]]:
     import torch
 
     from anisoscope.capture.hidden import HiddenCapture
-    from anisoscope.runs.engine import SumSettings, run_pass
+    from anisoscope.runs.work.observers import HiddenSums
+    from anisoscope.runs.work.passes import run_pass
+    from anisoscope.runs.work.units import Unit
 
     model = make_model(chosen)
     source: Any = RandomBatches(chosen, batches, model.config.vocab_size)
@@ -73,7 +86,8 @@ def contenders(chosen: argparse.Namespace, batches: int) -> dict[str, Callable[[
                 model(**batch.inputs)
 
     def measure(*, spectrum: bool) -> None:
-        run_pass(HiddenCapture(model), source, SumSettings(spectrum=spectrum))
+        observed: Any = SimpleNamespace(module=model)
+        run_pass(observed, source, {"hidden": HiddenSums(HiddenCapture(model), spectrum=spectrum)}, unit=Unit())
 
     def store_and_sample() -> list[float]:
         kept: list[list[torch.Tensor]] = []

@@ -76,10 +76,13 @@ def training(chosen: argparse.Namespace) -> tuple[Any, Callable[[], None]]:
 
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=chosen.vocabulary, hidden_size=chosen.width, num_hidden_layers=chosen.layers,
-        num_attention_heads=chosen.heads, intermediate_size=3 * chosen.width // 2,
+        vocab_size=chosen.vocabulary,
+        hidden_size=chosen.width,
+        num_hidden_layers=chosen.layers,
+        num_attention_heads=chosen.heads,
+        intermediate_size=3 * chosen.width // 2,
         max_position_embeddings=chosen.length,
-    )  # fmt: skip
+    )
     model = BertForMaskedLM(config).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     generator = torch.Generator().manual_seed(0)

@@ -16,7 +16,7 @@ def test_json_picture_and_advice(command, vectors_file: Path, tmp_path: Path) ->
     )
     assert (ended.code, ended.err) == (0, "")
     found = json.loads(ended.out)
-    assert found["verdict"].startswith("unrelated pairs have cosine")
+    assert found["verdict"].startswith("Unrelated pairs have cosine")
     thresholds = [row for row in found["measurements"] if row["metric"] == "threshold"]
     assert {row["at"] for row in thresholds} == {0.05}
     assert {row["site"] for row in thresholds} == {"raw", "centred", "without_top", "whitened"}

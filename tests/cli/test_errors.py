@@ -62,7 +62,8 @@ def test_with_json_an_error_leaves_standard_output_empty(command, tmp_path: Path
 
 
 def test_a_csv_that_cannot_be_written_is_named(command, vectors_file: Path, tmp_path: Path) -> None:
-    target = tmp_path / "absent" / "t.csv"
+    (tmp_path / "file").write_text("")
+    target = tmp_path / "file" / "t.csv"
     ended = command("vectors", vectors_file, "--no-neighbours", "--out", tmp_path / "run", "--csv", target)
     assert ended.code == 1
     assert str(target) in ended.err

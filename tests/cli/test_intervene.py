@@ -28,23 +28,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_each_intervention_is_a_line_and_its_control_the_next(
+def test_each_intervention_is_a_line_with_its_control(
     command: Callable[..., Any], folder: Path, tmp_path: Path
 ) -> None:
     given = ["intervene", folder / "body", "--data", folder / "lines.txt", "--documents", "lines", "--out", tmp_path]
     ended = command(*given, "--what", "mean_query", "--what", "mean_key")
     assert ended.code == 0, ended.err
-    lines = [line.strip() for line in ended.out.splitlines()]
-    places = [next(i for i, line in enumerate(lines) if line.startswith(name)) for name in ("mean_query", "mean_key")]
-    assert all(lines[place + 1].startswith("its control") for place in places)
-    assert {cell.strip("+-") for cell in lines[places[1]].split()[1:]} == {"0.0000"}  # softmax cannot see a mean key
+    lines = [line.split() for line in ended.out.splitlines()]
+    (query,), (key,) = ([line for line in lines if line[:1] == [name]] for name in ("mean_query", "mean_key"))
+    assert len(query) == len(key) == 7
+    assert {cell.strip("+-") for cell in key[1:]} == {"0.0000"}  # softmax cannot see a mean key
     assert (tmp_path / "figures/interventions.png").exists()
     told = json.loads(command(*given, "--what", "mean_query", "--what", "mean_key", "--json").out)
-    assert set(told) == {"run", "verdict", "measurements"}
     assert {row["site"] for row in told["measurements"]} == {
-        "untouched", "mean_query", "mean_query.control", "mean_key", "mean_key.control",
-    }  # fmt: skip
-    assert told["verdict"].endswith("the mean key is invisible to softmax")
+        "untouched",
+        "mean_query",
+        "mean_query.control",
+        "mean_key",
+        "mean_key.control",
+    }
+    assert "the mean key is invisible to softmax" in told["verdict"]
+    shown = command("show", tmp_path)
+    assert shown.out.splitlines() == ended.out.splitlines()[: len(shown.out.splitlines())]
 
 
 def test_a_pattern_that_names_no_block_is_refused(command: Callable[..., Any], folder: Path, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_show_refuses_what_is_no_run(command, vectors_file: Path, tmp_path: Path
     assert (damaged.code, damaged.out) == (1, "")
     assert "measurements.parquet" in damaged.err
     manifest = tmp_path / "run" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 99'))
+    manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 99'))
     newer = command("show", tmp_path / "run")
     assert newer.code == 1
     assert "format 99" in newer.err

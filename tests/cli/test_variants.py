@@ -1,40 +1,38 @@
-"""What `anisoscope variants` prints: an arm a line, its change against the control below each mean."""
+"""`anisoscope variants` from the command line: fields of the recipe, a plan, the story."""
 
 from __future__ import annotations
 
-import pytest
+import json
+from pathlib import Path
 
-from anisoscope.cli import variants as command
-from anisoscope.errors import UsageError
-from anisoscope.runs.measurement import Measurement
-from anisoscope.runs.table import Row
-from anisoscope.studies.variants.rows import averages, differences
+from anisoscope.runs.store import open_run
 
 
-def test_means_and_changes_are_printed(capsys, monkeypatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    losses = {"softmax": (2.0, 2.4), "query_centred": (2.1, 2.7)}
-    rows = [
-        Row(model=arm, metric="validation_loss", value=v, seed=s)
-        for arm, vs in losses.items()
-        for s, v in enumerate(vs)
-    ]
-    rows = [*averages(rows), *differences(rows, control="softmax"), *rows]
-    command._show(Measurement(tuple(rows), verdict="as sharp, as anisotropic"))
-    printed = capsys.readouterr().out
-    lines = [line.split() for line in printed.splitlines()]
-    assert ["softmax", "2.2", "–", "–", "–", "–", "–"] in lines
-    place = next(i for i, line in enumerate(lines) if line[:2] == ["query_centred", "2.4"])
-    assert lines[place + 1] == ["+0.200", "±", "1.271"]  # t with one degree of freedom: 12.706 · 0.1
-    assert "verdict: as sharp, as anisotropic" in printed
+def test_a_plan_from_the_command_line(command, tmp_path: Path) -> None:
+    text, plan, out = tmp_path / "text", tmp_path / "plan.toml", tmp_path / "out"
+    text.write_bytes(b"The quick brown fox jumps over the lazy dog.\n" * 300)
+    plan.write_text("[narrow]\nhidden = 8\n[wide]\nhidden = 16\n")
+    sizes = [f"--recipe={field}" for field in ("layers=1", "heads=2", "length=32", "batch=4", "validation_batches=2")]
+    given = ("--data", text, "--texts", text, "--plan", plan, "--seeds", "0", "--steps", 2, "--limit", 2, *sizes)
+    done = command("variants", *given, "--threads", 1, "--no-figures", "--out", out)
+    assert done.code == 0, done.err
+    assert done.out.startswith("variants: Control narrow: loss ")
+    assert "one seed, so no intervals" in done.out
+    assert "minus narrow" in done.out
+    settings = open_run(out).manifest["settings"]
+    assert settings["plan"] == {"narrow": {"hidden": 8}, "wide": {"hidden": 16}}
+    assert settings["recipe"]["layers"] == 1
+    again = command("variants", *given, "--no-figures", "--out", out, "--json")
+    assert json.loads(again.out)["verdict"] == open_run(out).manifest["verdict"]
 
 
-def test_fields_of_the_recipe_are_read_as_toml() -> None:
-    assert [command._field(text) for text in ("hidden=96", "dropout=0.1", "arch=gpt2", "seeds=[1, 2]")] == [
-        ("hidden", 96),
-        ("dropout", 0.1),
-        ("arch", "gpt2"),
-        ("seeds", [1, 2]),
-    ]
-    with pytest.raises(UsageError, match="name=value"):
-        command._field("hidden")
+def test_wrong_words_are_answered_with_the_nearest(command, tmp_path: Path) -> None:
+    for arguments, reason in (
+        (("--arms", "softmax,gatd"), 'did you mean "gated"'),
+        (("--recipe", "hiden=96"), 'did you mean "hidden"'),
+        (("--recipe", "hidden"), "name=value"),
+        (("--steps", "0"), "steps"),
+    ):
+        done = command("variants", "--data", "text", *arguments, "--out", tmp_path / "out")
+        assert (done.code, reason in done.err) == (2, True), done.err
+    assert not (tmp_path / "out").exists()

@@ -8,26 +8,26 @@ from pathlib import Path
 
 import numpy as np
 
+import anisoscope
 from anisoscope.runs.store import open_run
 from anisoscope.runs.table import COLUMNS
-from anisoscope.studies.vectors import measure_vectors
 
 
 def test_json_is_one_object_and_nothing_else(command, vectors_file: Path, tmp_path: Path) -> None:
     ended = command("vectors", vectors_file, "--out", tmp_path / "run", "--json")
     assert (ended.code, ended.err) == (0, "")
     found = json.loads(ended.out)  # would fail on anything before or after
-    assert found.keys() == {"run", "verdict", "measurements"}
+    assert found.keys() == {"schema", "run", "command", "verdict", "sentence", "notes", "measurements"}
     assert (found["run"], found["verdict"]) == (str(tmp_path / "run"), "drifted")
     assert all(list(row) == list(COLUMNS) for row in found["measurements"])
     got = {row["metric"]: row["value"] for row in found["measurements"]}
-    expected = measure_vectors(np.load(vectors_file))
+    expected = anisoscope.vectors(np.load(vectors_file))
     assert got["mean_cosine"] == expected.value("mean_cosine")
     assert got["isoscore"] == expected.value("isoscore")
 
 
 def test_the_table_groups_metrics_and_names_the_run(command, vectors_file: Path, tmp_path: Path) -> None:
-    ended = command("vectors", vectors_file, "--out", tmp_path / "run")
+    ended = command("vectors", vectors_file, "--out", tmp_path / "run", "--all")
     assert (ended.code, ended.err) == (0, "")
     lowered = ended.out.lower()
     for word in (

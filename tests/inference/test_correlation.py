@@ -35,9 +35,13 @@ def test_the_p_value_is_exact_for_few_layers(method: str, n: int, ties: bool) ->
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         pytest.skip("constant")
     exact = stats.permutation_test(
-        (y,), lambda z, axis: abs(((x - x.mean()) * z).sum(axis)), permutation_type="pairings", alternative="greater",
-        n_resamples=np.inf, vectorized=True,
-    )  # fmt: skip
+        (y,),
+        lambda z, axis: abs(((x - x.mean()) * z).sum(axis)),
+        permutation_type="pairings",
+        alternative="greater",
+        n_resamples=np.inf,
+        vectorized=True,
+    )
     found = correlate(a, b, method=method)
     assert found.p == pytest.approx(exact.pvalue, rel=1e-12)
     assert found.how.startswith("exact")

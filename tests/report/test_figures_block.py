@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 from transformers import BertConfig
 
-import anisoscope
 import zoo
 from anisoscope.errors import StoreError
 from anisoscope.geometry.nulls.isotropic import cosine_cdf, cosine_quantile
 from anisoscope.report.figures import block, final_norm, null, vocabulary
 from anisoscope.report.figures.style import save
+from anisoscope.runs.perform import perform
 from anisoscope.runs.store import Run, write_run
 from anisoscope.runs.table import Row
+from anisoscope.studies.block.experiment import Experiment, run_experiment
 
 mpl.use("agg")
 
@@ -27,28 +28,37 @@ def stored(folder: Path, command: str, rows: list[Row], arrays: dict[str, np.nda
 
 @pytest.fixture(scope="module")
 def block_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder = tmp_path_factory.mktemp("block")
-    sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "num_hidden_layers": 2}
-    config = BertConfig(**sizes, vocab_size=200, max_position_embeddings=64, initializer_range=0.1)
-    config.save_pretrained(folder / "bert")
-    zoo.config("convnext").save_pretrained(folder / "convnext")
-    archs = [str(folder / "bert"), str(folder / "convnext")]
-    found = anisoscope.block(
-        arch=archs, norms=[0.0, 1.0, 5.0, 10.0], seeds=3, sequences=1, length=32, out=folder / "run"
+    config = BertConfig(
+        hidden_size=32,
+        num_attention_heads=4,
+        intermediate_size=64,
+        vocab_size=200,
+        num_hidden_layers=2,
+        max_position_embeddings=64,
+        initializer_range=0.1,
     )
-    assert found.run is not None
-    return found.run
+    sizes = {"norms": (0.0, 1.0, 5.0, 10.0), "sequences": 1, "length": 32}
+    rows, arrays = run_experiment(Experiment(config, "bert", seeds=3, **sizes))
+    more, further = run_experiment(Experiment(zoo.config("convnext"), "convnext", seeds=2, **sizes))
+    return stored(tmp_path_factory.mktemp("block") / "run", "block", [*rows, *more], {**arrays, **further})
 
 
-def texts(figure) -> str:
+def texts_of(figure) -> str:
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     return " ".join([*titles, *(text.get_text() for axes in figure.axes for text in axes.texts)])
 
 
 def test_every_figure_of_a_block_run_is_drawn_and_saved(block_run: Run, tmp_path: Path) -> None:
     figures = block.figures(block_run)
-    drawn = {name.partition("_bert")[0].removeprefix("figure_") for name in figures if "bert" in name}
-    assert drawn == {"6a", "6b", "7", "8a", "8b", "9", "10"}
+    assert {name.partition("_bert")[0] for name in figures if "bert" in name} == {
+        "figure_6a",
+        "figure_6b",
+        "figure_7",
+        "figure_8a",
+        "figure_8b",
+        "figure_9",
+        "figure_10",
+    }
     assert {name for name in figures if "convnext" in name} == {"figure_6a_convnext", "figure_6b_convnext"}
     assert "blocks_side_by_side" in figures
     for name, draw in figures.items():
@@ -58,7 +68,7 @@ def test_every_figure_of_a_block_run_is_drawn_and_saved(block_run: Run, tmp_path
 
 def test_figure_6b_marks_the_fixed_point_and_root_d(block_run: Run) -> None:
     figure = block.figure_6b(block_run, model="bert")
-    words = texts(figure)
+    words = texts_of(figure)
     fixed = block_run.rows(model="bert", metric="fixed_point", seed=None)[0]
     assert f"{fixed.value:.4f}" in words
     assert f"{32**0.5:.2f}" in words
@@ -67,7 +77,7 @@ def test_figure_6b_marks_the_fixed_point_and_root_d(block_run: Run) -> None:
 
 
 def test_a_missing_fixed_point_is_said(block_run: Run) -> None:
-    assert "no crossing" in texts(block.figure_6b(block_run, model="convnext"))
+    assert "no crossing" in texts_of(block.figure_6b(block_run, model="convnext"))
 
 
 def test_curves_carry_the_average_the_band_and_the_draws(block_run: Run) -> None:
@@ -80,7 +90,7 @@ def test_curves_carry_the_average_the_band_and_the_draws(block_run: Run) -> None
 
 def test_figure_7_shows_the_draws_that_move_most(block_run: Run) -> None:
     means = block_run.arrays()["bert/scores_by_head"][:, -1].mean(-1)
-    words = texts(block.figure_7(block_run, model="bert"))
+    words = texts_of(block.figure_7(block_run, model="bert"))
     assert f"draw {means.argmin()}" in words
     assert f"draw {means.argmax()}" in words
 
@@ -98,8 +108,8 @@ def test_another_run_is_refused(tmp_path: Path) -> None:
 def test_figure_17_has_one_named_curve_for_each_dimension() -> None:
     figure = null.figure_17((16, 256))
     assert len(figure.axes[0].lines) == 2
-    assert "16" in texts(figure)
-    assert "256" in texts(figure)
+    assert "16" in texts_of(figure)
+    assert "256" in texts_of(figure)
 
 
 def test_figure_18_puts_sites_at_their_dimension_above_the_quantile(tmp_path: Path) -> None:
@@ -122,11 +132,8 @@ def test_figure_18_puts_sites_at_their_dimension_above_the_quantile(tmp_path: Pa
 
 
 def test_vocabulary_figures_over_a_series(tmp_path: Path) -> None:
-    for step in (0, 1):
-        zoo.module("gpt_neox", seed=step, head=True).save_pretrained(tmp_path / f"step{step}")
-        zoo.processor("gpt_neox").save_pretrained(tmp_path / f"step{step}")
-    models = [str(tmp_path / f"step{step}") for step in (0, 1)]
-    run = anisoscope.vocabulary(models, points=60, out=tmp_path / "run").run
+    folders = [str(zoo.save("gpt_neox", tmp_path / f"checkpoint-{step}", seed=step)) for step in (0, 1)]
+    run = perform("vocabulary", {"models": folders, "points": 60}, out=tmp_path / "run").run
     assert run is not None
     m1, m4 = vocabulary.figure_m1(run), vocabulary.figure_m4(run)
     assert len(m1.axes) == 2
@@ -139,10 +146,15 @@ def test_vocabulary_figures_over_a_series(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["gpt2", "bert"])
 def test_norm_figures_of_pre_and_post_norm_models(name: str, tmp_path: Path) -> None:
-    (tmp_path / "texts.txt").write_text("\n".join(f"line {k}, and {k * k} more" for k in range(30)))
-    data = {"documents": "lines", "length": 24, "out": tmp_path / "run"}
-    run = anisoscope.final_norm(zoo.module(name), tmp_path / "texts.txt", processor=zoo.processor(name), **data).run
-    assert run is not None
-    assert len(final_norm.closing_norms(run.rows())) == (3 if name == "bert" else 1)
-    for label, draw in final_norm.figures(run).items():
-        assert save(draw(run), tmp_path, label, formats=("png",))[0].stat().st_size > 5000
+    texts = [f"line {k}, and {k * k} more" for k in range(30)]
+    folders = [str(zoo.save(name, tmp_path / f"checkpoint-{step}", seed=step)) for step in (0, 1)]
+    for models in (folders[:1], folders):
+        out = tmp_path / f"run-{len(models)}"
+        run = perform("final-norm", {"models": models, "length": 24}, out=out, given={"data": texts}).run
+        assert run is not None
+        assert len(final_norm.closing_norms(run.rows())) == len(models) * (3 if name == "bert" else 1)
+        for label, draw in final_norm.figures(run).items():
+            assert save(draw(run), tmp_path, label, formats=("png",))[0].stat().st_size > 5000
+        stack = final_norm.figure_m2(run)
+        assert len(stack.axes) == 1  # a series is one model: its last step
+        assert Path(models[-1]).name in texts_of(stack)

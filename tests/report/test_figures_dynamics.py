@@ -67,9 +67,14 @@ def arrays_of(seed: int) -> dict[str, np.ndarray]:
 
 def stored(folder: Path, seeds: tuple[int, ...]) -> Run:
     write_run(
-        folder, command="sweep", settings={}, protocol={}, rows=[row for seed in seeds for row in rows_of(seed)],
-        arrays={name: array for seed in seeds for name, array in arrays_of(seed).items()}, model={"series": "made up"},
-    )  # fmt: skip
+        folder,
+        command="sweep",
+        settings={},
+        protocol={},
+        rows=[row for seed in seeds for row in rows_of(seed)],
+        arrays={name: array for seed in seeds for name, array in arrays_of(seed).items()},
+        model={"series": "made up"},
+    )
     return open_run(folder)
 
 
@@ -127,7 +132,18 @@ def test_paths_have_an_arrow_from_checkpoint_to_checkpoint(run: Run) -> None:
             assert len(arrows) == 2 * (len(STEPS) - 1)
 
 
-def test_cosines_have_a_panel_a_layer_a_line_a_head_and_the_null_band(run: Run) -> None:
+def test_heads_of_a_layer_are_concatenated_one_line_per_seed(run: Run) -> None:
+    drawn, arrays = dynamics.figure_23(run), run.arrays()
+    panels = [axes for axes in drawn.axes if axes.get_visible()]
+    assert [axes.get_title(loc="left") for axes in panels] == [f"block.{layer}" for layer in range(LAYERS)]
+    query, key = (arrays[f"seed-1/block.2/{side}_mean"][-1].ravel() for side in ("query", "key"))
+    curves = [line for line in panels[2].lines if len(line.get_xdata()) == len(STEPS)]
+    assert len(curves) == 2
+    expected = query @ key / np.linalg.norm(query) / np.linalg.norm(key)
+    assert curves[1].get_ydata()[-1] == pytest.approx(expected)
+
+
+def test_cosines_have_a_panel_per_layer_a_line_per_head_and_the_null_band(run: Run) -> None:
     drawn, lines = dynamics.figure_13(run), HEADS
     panels = [axes for axes in drawn.axes if axes.get_visible()]
     assert [axes.get_title(loc="left") for axes in panels] == [f"block.{layer}" for layer in range(LAYERS)]
@@ -137,23 +153,6 @@ def test_cosines_have_a_panel_a_layer_a_line_a_head_and_the_null_band(run: Run) 
         (band,) = [patch for patch in axes.patches if patch.get_label() == "null"]
         low, high = band.get_y(), band.get_y() + band.get_height()
         assert (low, high) == pytest.approx((-1.96 / D**0.5, 1.96 / D**0.5))
-
-
-def test_seeds_are_compared_with_the_heads_of_a_layer_concatenated(run: Run) -> None:
-    drawn, arrays = dynamics.figure_23(run), run.arrays()
-    panels = [axes for axes in drawn.axes if axes.get_visible()]
-    assert len(panels) == LAYERS
-    for layer, axes in enumerate(panels):
-        curves = [line for line in axes.lines if len(line.get_xdata()) == len(STEPS)]
-        assert len(curves) == 2  # one per seed
-        for seed, curve in enumerate(curves):
-            query, key = (arrays[f"seed-{seed}/block.{layer}/{side}_mean"] for side in ("query", "key"))
-            expected = [
-                q.ravel() @ k.ravel() / np.linalg.norm(q) / np.linalg.norm(k) for q, k in zip(query, key, strict=True)
-            ]
-            assert np.asarray(curve.get_ydata()) == pytest.approx(expected)
-        (band,) = axes.patches
-        assert band.get_height() == pytest.approx(2 * 1.96 / (HEADS * D) ** 0.5)
 
 
 def test_products_keep_their_order_of_magnitude_readable(run: Run) -> None:

@@ -14,10 +14,17 @@ from anisoscope.runs.table import Row
 
 def written(folder: Path, values: dict[tuple[str, str], float | None]) -> Run:
     rows = [
-        Row(site=site, metric=metric, value=v, low=None if v is None else v - 0.1, high=None if v is None else v + 0.1,
-            null=0.0, model="m")
+        Row(
+            site=site,
+            metric=metric,
+            value=v,
+            low=None if v is None else v - 0.1,
+            high=None if v is None else v + 0.1,
+            null=0.0,
+            model="m",
+        )
         for (site, metric), v in values.items()
-    ]  # fmt: skip
+    ]
     write_run(folder, command="intervene", settings={}, protocol={}, rows=rows)
     return open_run(folder)
 

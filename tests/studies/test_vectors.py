@@ -10,11 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from anisoscope.accumulate.moments import Moments
+import anisoscope
 from anisoscope.errors import AnisoscopeError, InputError, UsageError
 from anisoscope.runs.measurement import Measurement
-from anisoscope.studies import vectors as study
-from anisoscope.studies.vectors import VectorsSettings, measure_files, measure_vectors
+from anisoscope.runs.merging import collected_of
+from anisoscope.runs.perform import perform
+from anisoscope.runs.study import find_study
+from anisoscope.runs.work import blocks
+from anisoscope.studies.vectors import VectorsSettings
 
 RNG = np.random.default_rng(0)
 X = (RNG.standard_normal((400, 6)) + 0.5).astype(np.float32)
@@ -41,33 +44,33 @@ def parquet(tmp_path: Path) -> Path:
 
 def test_files_arrays_and_tensors_agree(parquet: Path, tmp_path: Path) -> None:
     settings = VectorsSettings(files=[str(parquet)], column="embedding", group="user")
-    from_file = measure_files(settings, out=tmp_path / "run")
-    assert numbers(measure_vectors(X, GROUPS)) == numbers(from_file)
-    assert numbers(measure_vectors(torch.from_numpy(X), GROUPS.tolist())) == numbers(from_file)
+    from_file = perform("vectors", settings, out=tmp_path / "run")
+    assert numbers(anisoscope.vectors(X, GROUPS)) == numbers(from_file)
+    assert numbers(anisoscope.vectors(torch.from_numpy(X), GROUPS.tolist())) == numbers(from_file)
 
 
 def test_blocks_of_any_size_agree(parquet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = VectorsSettings(files=[str(parquet)], group="user", neighbours=False)
-    whole = measure_files(settings, out=tmp_path / "whole")
-    monkeypatch.setattr(study, "_ROWS_PER_BLOCK", 7)  # groups of ten are cut
-    pieces = measure_files(settings, out=tmp_path / "pieces")
+    whole = perform("vectors", settings, out=tmp_path / "whole")
+    monkeypatch.setattr(blocks, "_ROWS", 7)  # groups of ten are cut
+    pieces = perform("vectors", settings, out=tmp_path / "pieces")
     assert_close(whole, pieces, rel=1e-6, abs=1e-12)  # float32 Gram matrices of other blocks
 
 
 def test_the_arrays_of_the_caller_are_left_alone() -> None:
     x = np.random.default_rng(1).standard_normal((200, 5))
     before = x.copy()
-    measure_vectors(x)
+    anisoscope.vectors(x)
     assert np.array_equal(x, before)
 
 
 def test_float64_and_float32_say_the_same() -> None:
-    wide, narrow = measure_vectors(X.astype(np.float64)), measure_vectors(X)
+    wide, narrow = anisoscope.vectors(X.astype(np.float64)), anisoscope.vectors(X)
     assert_close(wide, narrow, rel=1e-6, abs=1e-9)
 
 
 def test_groups_make_sequences(parquet: Path, tmp_path: Path) -> None:
-    found = measure_files(VectorsSettings(files=[str(parquet)], group="user"), out=tmp_path / "g")
+    found = perform("vectors", VectorsSettings(files=[str(parquet)], group="user"), out=tmp_path / "g")
     assert found.value("sequences") == 40
     units = X.astype(float) / np.linalg.norm(X.astype(float), axis=1, keepdims=True)
     same = GROUPS[:, None] == GROUPS[None, :]
@@ -80,16 +83,18 @@ def test_groups_make_sequences(parquet: Path, tmp_path: Path) -> None:
 
 def test_the_sums_that_a_run_keeps_measure_to_the_same(parquet: Path, tmp_path: Path) -> None:
     settings = VectorsSettings(files=[str(parquet)], group="user")
-    found = measure_files(settings, out=tmp_path / "run")
+    found = perform("vectors", settings, out=tmp_path / "run")
     assert found.run is not None
-    again = study.measure_moments(Moments.from_state(found.run.state()), settings, grouped="user")
-    assert numbers(again) == numbers(found)
+    study = find_study("vectors")
+    assert study.conclude is not None
+    again = study.conclude(settings, collected_of(found.run, study))
+    assert numbers(Measurement(tuple(again.rows), again.verdict)) == numbers(found)
 
 
 def test_an_isotropic_cloud_is_near_all_its_nulls() -> None:
     x = np.random.default_rng(2).standard_normal((4000, 16))
-    found = measure_vectors(x)
-    assert found.verdict == "isotropic"
+    found = anisoscope.vectors(x)
+    assert str(found.verdict) == "isotropic"
     by_name = {row.metric: row for row in found.rows if row.at is None}
     compared = ("isoscore", "participation_ratio", "effective_rank", "rankme", "cosine_sd", "uniformity", "twonn")
     for name in compared:
@@ -102,7 +107,7 @@ def test_an_isotropic_cloud_is_near_all_its_nulls() -> None:
 
 def test_many_dimensions_get_their_spectrum_from_a_sample_and_say_so() -> None:
     x = np.random.default_rng(3).standard_normal((60, 4100)).astype(np.float32)
-    found = measure_vectors(x, neighbours=False)
+    found = anisoscope.vectors(x, neighbours=False)
     note = next(row.note for row in found.rows if row.metric == "isoscore")
     assert "sample of 60 vectors" in note
     centred = x.astype(float) - x.astype(float).mean(0)
@@ -130,7 +135,7 @@ def test_many_dimensions_get_their_spectrum_from_a_sample_and_say_so() -> None:
 )
 @pytest.mark.filterwarnings("error")
 def test_degenerate_clouds_are_measured_without_a_warning(x: np.ndarray) -> None:
-    found = measure_vectors(x)
+    found = anisoscope.vectors(x)
     assert all(np.isfinite(row.value) for row in found.rows if row.value is not None)
     assert found.verdict
     assert found.table().num_rows == len(found.rows)
@@ -151,16 +156,16 @@ def test_degenerate_clouds_are_measured_without_a_warning(x: np.ndarray) -> None
 )
 def test_what_cannot_be_measured_is_refused(x: np.ndarray, kind: type[AnisoscopeError]) -> None:
     with pytest.raises(kind):
-        measure_vectors(x)
+        anisoscope.vectors(x)
 
 
 def test_groups_must_be_as_many_as_rows() -> None:
     with pytest.raises(UsageError, match="one label"):
-        measure_vectors(X, GROUPS[:-1])
+        anisoscope.vectors(X, GROUPS[:-1])
 
 
 def test_a_measurement_shows_itself_and_is_saved(tmp_path: Path) -> None:
-    found = measure_vectors(X, GROUPS, neighbours=False)
+    found = anisoscope.vectors(X, GROUPS, neighbours=False)
     shown = found._repr_html_()
     assert "mean_cosine" in shown
     assert "<table>" in shown

@@ -51,9 +51,15 @@ def one_thread():
 )
 def test_training_lowers_the_loss(arch: str, objective: str, attention: str, text: str, tmp_path) -> None:
     recipe = Recipe(
-        arch=arch, objective=objective, attention=attention, data=[text], steps=100, first_checkpoint=64,
-        learning_rate=5e-3, **SMALL,
-    )  # fmt: skip
+        arch=arch,
+        objective=objective,
+        attention=attention,
+        data=[text],
+        steps=100,
+        first_checkpoint=64,
+        learning_rate=5e-3,
+        **SMALL,
+    )
     pretrain(recipe, tmp_path)
     losses = [record["validation_loss"] for record in read_log(tmp_path, 0)]
     enough = 0.97 if objective == "headless" else 0.85  # duplicates in a batch keep the headless loss near log N
@@ -197,10 +203,10 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path) -> None:
     check_folder(tmp_path / "begun")
 
 
-@pytest.mark.parametrize("save_every", [500, 1])
-def test_a_training_that_diverges_never_ends_well(text: str, tmp_path, save_every: int) -> None:
+@pytest.mark.parametrize(("steps", "save_every"), [(6, 500), (6, 1), (1, 500)], ids=["late", "early", "last update"])
+def test_a_training_that_diverges_never_ends_well(text: str, tmp_path, steps: int, save_every: int) -> None:
     options = {**SMALL, "warmup": 0, "learning_rate": 1e30, "clip": 1e30, "save_every": save_every}
-    recipe = Recipe(arch="gpt2", data=[text], steps=6, **options)
+    recipe = Recipe(arch="gpt2", data=[text], steps=steps, **options)
     for _ in range(2):  # also when the command is given again
         with pytest.raises(ModelError, match=r"the training diverged: loss is (NaN|infinite) at step \d"):
             pretrain(recipe, tmp_path)

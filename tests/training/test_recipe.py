@@ -28,9 +28,15 @@ ARCHS = [(arch, objective) for arch, objectives in OBJECTIVES.items() for object
 def test_toml_gives_the_recipe_back(tmp_path_factory, pair, data, heads, width, steps, seeds, rate) -> None:
     arch, objective = pair
     recipe = Recipe(
-        arch=arch, objective=objective, data=data, heads=heads, hidden=2 * heads * width, steps=steps, seeds=seeds,
+        arch=arch,
+        objective=objective,
+        data=data,
+        heads=heads,
+        hidden=2 * heads * width,
+        steps=steps,
+        seeds=seeds,
         learning_rate=rate,
-    )  # fmt: skip
+    )
     path = tmp_path_factory.mktemp("recipe") / "recipe.toml"
     path.write_text(recipe.to_toml(), encoding="utf-8")
     assert Recipe.read(path) == recipe

@@ -57,9 +57,16 @@ class Kept(lightning.loggers.logger.Logger):
 def fit(folder: Path, module: Wrapped, monitor: AnisotropyMonitor, **options: Any) -> tuple[Any, Kept]:
     kept = Kept()
     trainer = lightning.Trainer(
-        default_root_dir=folder, accelerator="cpu", devices=1, logger=kept, callbacks=[lightning_callback(monitor)],
-        enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False, **options,
-    )  # fmt: skip
+        default_root_dir=folder,
+        accelerator="cpu",
+        devices=1,
+        logger=kept,
+        callbacks=[lightning_callback(monitor)],
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        **options,
+    )
     generator = torch.Generator().manual_seed(0)
     trainer.fit(module, torch.utils.data.DataLoader(list(torch.randint(50, (64, 12), generator=generator)), 4))
     return trainer, kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from anisoscope.cli.main import app
 from anisoscope.errors import ModelError, StoreError, UsageError
 from anisoscope.report.figures.sweep import figures
 from anisoscope.report.page.data import page_data
+from anisoscope.runs.perform import plan_of
 from anisoscope.runs.store import open_run
 from anisoscope.watch.monitor import AnisotropyMonitor, Band
 
@@ -77,9 +79,17 @@ def train(
     **options: Any,
 ) -> Seen:
     arguments = TrainingArguments(
-        output_dir=str(folder), max_steps=steps, per_device_train_batch_size=4, learning_rate=1e-3, report_to=[],
-        disable_tqdm=True, use_cpu=True, logging_steps=100, seed=0, **{"save_strategy": "no", **options},
-    )  # fmt: skip
+        output_dir=str(folder),
+        max_steps=steps,
+        per_device_train_batch_size=4,
+        learning_rate=1e-3,
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+        logging_steps=100,
+        seed=0,
+        **{"save_strategy": "no", **options},
+    )
     seen = Seen()
     trainer = Trainer(network, arguments, train_dataset=Sentences(), callbacks=[seen, *callbacks])
     if monitor is not None:
@@ -119,9 +129,7 @@ def test_the_cosine_is_that_of_all_pairs_of_real_positions() -> None:
 
 def test_the_default_cadence_doubles_and_then_is_even() -> None:
     monitor = AnisotropyMonitor(probe())
-    assert [step for step in range(5000) if monitor.due(step)] == [
-        0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 3072, 4096,
-    ]  # fmt: skip
+    assert [step for step in range(5000) if monitor.due(step)] == [0, *(2**k for k in range(11)), 2048, 3072, 4096]
     assert [step for step in range(9) if AnisotropyMonitor(probe(), every=3).due(step)] == [0, 3, 6]
     assert [step for step in range(9) if AnisotropyMonitor(probe(), steps=[5, 2]).due(step)] == [2, 5]
 
@@ -167,7 +175,7 @@ def test_texts_need_their_tokenizer() -> None:
 def test_the_run_is_drawn_and_told_like_that_of_a_sweep(tmp_path: Path) -> None:
     train(tmp_path, model(), AnisotropyMonitor(probe(), every=2, out=tmp_path / "watch"))
     run = open_run(tmp_path / "watch")
-    assert "from step 0 to 8" in run.manifest["verdict"]
+    assert re.search(r"^Average cosine of blocks \S+ at step 0, .* at 8; heads", run.manifest["verdict"])
     drawn = figures(run)
     assert {"figure_11", "figure_12a", "figure_13", "figure_14", "figure_15", "figure_22", "hidden_cosine"} <= set(
         drawn
@@ -214,17 +222,61 @@ def test_the_folder_of_something_else_or_of_another_watch_is_left_alone(tmp_path
     assert [file.name for file in (tmp_path / "watch/sums").iterdir()] == ["step-9.safetensors"]
 
 
+def test_a_run_is_shown_by_step_and_cannot_be_repeated_from_its_file(tmp_path: Path) -> None:
+    train(tmp_path, model(), AnisotropyMonitor(probe(), every=2, out=tmp_path / "watch"))
+    shown = CliRunner().invoke(app, ["show", str(tmp_path / "watch")])
+    assert shown.exit_code == 0, shown.output
+    lines = [line.split() for line in shown.output.splitlines()]
+    assert [line[0] for line in lines if len(line) == 5 and line[0].isdecimal()] == ["0", "2", "4", "6", "8"]
+    assert len(lines) < 40
+    with pytest.raises(UsageError, match="objects in memory"):
+        plan_of(tmp_path / "watch" / "run.toml")
+
+
 def test_a_full_disk_is_a_warning_and_the_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise StoreError("the run could not be written", got="no space left on device")
 
-    monkeypatch.setattr("anisoscope.training.monitor.write_run", full)
+    monkeypatch.setattr("anisoscope.watch.monitor.write_run", full)
     monitor = AnisotropyMonitor(probe(), every=4, out=tmp_path / "watch")
     with pytest.warns(UserWarning, match="no space left on device"):
         train(tmp_path, model(), monitor)
     assert {row.step for row in monitor.rows} == {0, 4, 8}
     with pytest.raises(StoreError):
         monitor.save()
+
+
+@pytest.mark.parametrize("existing", ["resume", "replace", "refuse"])
+@pytest.mark.parametrize("failing", ["begin", "write_run"])
+def test_a_first_save_that_fails_is_made_up_for_by_the_next(
+    failing: str, existing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is begun anew, deleted or refused because of what the failed attempt left."""
+
+    def full(*_: Any, **__: Any) -> None:
+        raise StoreError("the run could not be written", got="no space left on device")
+
+    monitor = AnisotropyMonitor(probe(), every=1, out=tmp_path / "watch", existing=existing)
+    network = model()
+    monkeypatch.setattr(f"anisoscope.watch.monitor.{failing}", full)
+    with pytest.warns(UserWarning, match="no space left on device"):
+        monitor.observe(network, 0)
+    monkeypatch.undo()
+    monitor.observe(network, 1)
+    monitor.save()
+    assert {row.step for row in open_run(tmp_path / "watch").rows()} == {0, 1}
+    assert len(list((tmp_path / "watch" / "sums").iterdir())) == 2
+
+
+def test_a_folder_that_cannot_be_made_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monitor = AnisotropyMonitor(probe(), out=tmp_path / "file" / "watch")
+    with pytest.warns(UserWarning, match="could not be written"):
+        assert monitor.observe(model(), 0)
+    (tmp_path / "file").unlink()
+    monitor.observe(model(), 1)
+    monitor.keep()
+    assert {row.step for row in open_run(tmp_path / "file" / "watch").rows()} == {0, 1}
 
 
 # -- the early warning -------------------------------------------------------------------------------------------------
@@ -280,7 +332,9 @@ def test_states_that_are_not_finite_are_told_and_do_not_end_the_training(tmp_pat
     with pytest.warns(UserWarning, match="states at embeddings"):
         assert monitor.observe(network, 2) == {}
     monitor.save()
-    assert len(open_run(tmp_path / "watch").manifest["notes"]) == 2
+    kept = open_run(tmp_path / "watch").manifest
+    assert len(kept["notes"]) == 2
+    assert "at step 0, " in kept["verdict"]
 
 
 def test_a_band_needs_a_level_before_it_can_be_left() -> None:

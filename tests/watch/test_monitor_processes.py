@@ -18,8 +18,8 @@ from torch.utils.data import Dataset
 from transformers import BertConfig, BertForMaskedLM, ByT5Tokenizer, Trainer, TrainerCallback, TrainingArguments
 
 from anisoscope.inputs.sources import open_source
+from anisoscope.runs.perform import perform
 from anisoscope.runs.store import open_run
-from anisoscope.studies.sweep.study import SweepSettings, sweep_series
 from anisoscope.watch import monitor as module
 from anisoscope.watch.monitor import AnisotropyMonitor, Band
 from anisoscope.watch.probe import Probe
@@ -64,17 +64,29 @@ def train(folder: Path, monitor: AnisotropyMonitor, noted: Noted, **options: Any
     original = module.write_run
     module.write_run = lambda place, **kept: (written.append(str(place)), original(place, **kept))[1]
     arguments = TrainingArguments(
-        output_dir=str(folder), per_device_train_batch_size=2, learning_rate=1e-2, report_to=[], disable_tqdm=True,
-        use_cpu=True, seed=0, ddp_backend="gloo" if "RANK" in os.environ else None, **options,
-    )  # fmt: skip
+        output_dir=str(folder),
+        per_device_train_batch_size=2,
+        learning_rate=1e-2,
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+        seed=0,
+        ddp_backend="gloo" if "RANK" in os.environ else None,
+        **options,
+    )
     trainer = Trainer(
         make_model(), arguments, train_dataset=Bytes(), callbacks=[noted], processing_class=ByT5Tokenizer()
     )
     monitor.attach(trainer)
     trainer.train()
     module.write_run = original
-    return {"written": len(written), "logged": noted.logged, "rows": len(monitor.rows), "warned": monitor.warned,
-            "steps": trainer.state.global_step}  # fmt: skip
+    return {
+        "written": len(written),
+        "logged": noted.logged,
+        "rows": len(monitor.rows),
+        "warned": monitor.warned,
+        "steps": trainer.state.global_step,
+    }
 
 
 def watched(folder: Path) -> dict[str, Any]:
@@ -117,9 +129,13 @@ def trained(folder: Path, processes: int) -> tuple[Path, list[dict[str, Any]]]:
     else:
         launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
         done = subprocess.run(
-            [sys.executable, *launch, __file__, str(folder)], env={**os.environ, "OMP_NUM_THREADS": "1"},
-            capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
+            [sys.executable, *launch, __file__, str(folder)],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
     return folder, [json.loads((folder / f"process-{rank}.json").read_text()) for rank in range(processes)]
 
@@ -139,8 +155,8 @@ def test_the_numbers_are_those_of_a_sweep_over_the_saved_checkpoints(
     processes: str, request: pytest.FixtureRequest
 ) -> None:
     folder, _ = request.getfixturevalue(processes)
-    settings = SweepSettings(series=str(folder / "series"), data=[str(folder / "lines.txt")], documents="lines")
-    swept = sweep_series(settings, out=folder / "swept")
+    settings = {"series": str(folder / "series"), "data": [str(folder / "lines.txt")], "documents": "lines"}
+    swept = perform("sweep", settings, out=folder / "swept")
     found, expected = (
         {
             (row.step, row.site, row.metric, row.at): (row.value, row.low, row.high, row.null, row.n)

@@ -1,7 +1,7 @@
 """The command line: `anisoscope COMMAND`. A command's module is imported when that command runs, not before.
 
 Studies are found in `studies/`, all other commands in `cli/commands/`: the name of the module is the command, the first
-line of its docstring the line of help.
+line of its docstring the line of help. A module there with a function `commands` is a group of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-_MEASURE = ("vectors", "calibrate", "measure", "attention", "sweep", "vocabulary", "final-norm", "null")
+_MEASURE = ("vectors", "calibrate", "remedy", "measure", "attention", "sweep", "vocabulary", "final-norm", "null")
 _EXPERIMENT = ("block", "intervene", "pretrain", "variants", "paper")
 _FIRST = (*_MEASURE, *_EXPERIMENT, "compare", "merge", "report", "show", "run", "models", "demo")
 REPORT_TO = "https://github.com/anisoscope/anisoscope/issues"
@@ -52,6 +52,12 @@ class LazyCommands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that was asked for: now its module is imported."""
+        if args and not args[0].startswith("-") and args[0] not in commands():
+            from anisoscope.errors import UsageError
+            from anisoscope.runs.settings import nearest
+
+            do = nearest(args[0], commands())[2:] or "anisoscope --help lists them"
+            raise UsageError("there is no such command", got=args[0], do=do)
         name, command, rest = super().resolve_command(ctx, args)
         return name, _load(name) if name in commands() else command, rest
 
@@ -62,7 +68,10 @@ def _load(name: str) -> Any:
         from anisoscope.cli.study import study_command
 
         return study_command(name)
-    function = getattr(import_module(module), name.replace("-", "_"))
+    found = import_module(module)
+    if hasattr(found, "commands"):  # a group of commands
+        return TyperGroup(name=name, commands=found.commands(), help=summary, no_args_is_help=True)
+    function = getattr(found, name.replace("-", "_"))
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
     single.command(name, short_help=summary)(function)
     return typer.main.get_command(single)

@@ -19,9 +19,16 @@ _PLAIN = (bool, int, float, str)
 
 def parameters(settings: type[Settings], only: Iterable[str] | None = None) -> list[inspect.Parameter]:
     """The parameters of a command that asks for these settings, arguments first."""
-    names = list(settings.model_fields) if only is None else [name for name in only if name in settings.model_fields]
+    names = _in_order(settings) if only is None else [name for name in only if name in settings.model_fields]
     found = [_parameter(name, settings.model_fields[name]) for name in names]
     return sorted(found, key=lambda one: not isinstance(_declared(one), typer.models.ArgumentInfo))
+
+
+def _in_order(settings: type[Settings]) -> list[str]:
+    """The fields as a person reads the declaration: those of each part in turn, then the study's own."""
+    parts = [base for base in settings.__bases__ if issubclass(base, Settings)]
+    inherited = [name for part in parts for name in _in_order(part)]
+    return list(dict.fromkeys([*inherited, *settings.model_fields]))
 
 
 def _declared(parameter: inspect.Parameter) -> Any:
@@ -38,7 +45,10 @@ def _parameter(name: str, field: Any) -> inspect.Parameter:
     if choices:
         given["metavar"] = extra.get("metavar") or "|".join(map(str, choices))
         given["autocompletion"] = lambda incomplete: [str(c) for c in choices if str(c).startswith(incomplete)]
-    elif extra.get("complete"):
+    elif kind is not bool:
+        number = kind in (int, float) or _numbers(field.annotation)
+        given["metavar"] = extra.get("metavar") or ("N" if number else "TEXT")
+    if extra.get("complete") and not choices:
         given["autocompletion"] = _completions(extra["complete"])
     annotation = list[str] if several else kind
     if extra.get("argument"):
@@ -48,7 +58,7 @@ def _parameter(name: str, field: Any) -> inspect.Parameter:
         flags = [f"--{name.replace('_', '-')}"] + ([extra["short"]] if extra.get("short") else [])
         if kind is bool:
             flags[0] += f"/--no-{name.replace('_', '-')}"
-            given["show_default"] = False
+            given["show_default"] = True
         declared = typer.Option(*flags, **given)
         annotation = annotation if kind is bool else annotation | None
         default = ... if required else default

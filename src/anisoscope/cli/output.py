@@ -9,22 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from anisoscope.errors import UsageError, printable
-from anisoscope.runs.settings import nearest
-from anisoscope.runs.store import EXISTING
+from anisoscope.errors import printable
+from anisoscope.runs.store import checked_existing as checked_existing
 
 if TYPE_CHECKING:
     from anisoscope.runs.measurement import Measurement
     from anisoscope.runs.study import Study
     from anisoscope.runs.table import Row
-
-
-def checked_existing(value: str) -> Any:
-    """The value of --existing, or an error with the nearest word."""
-    if value not in EXISTING:
-        do = nearest(value, EXISTING)[2:] or None
-        raise UsageError("unknown value of --existing", got=value, expected=", ".join(EXISTING), do=do)
-    return value
 
 
 def finish(
@@ -89,5 +80,5 @@ def write_csv(path: Path, rows: Sequence[Row], *, inputs: Iterable[str | Path] =
         changed = {name: f"'{text}" for name in texts if (text := getattr(row, name) or "")[:1] in tuple("=+-@\t\r")}
         return replace(row, **{name: text for name, text in changed.items() if text != "'"}) if changed else row
 
-    with guarded(path, inputs=inputs, force=force) as partial:
+    with guarded(path, kind="csv", inputs=inputs, force=force) as partial:
         pyarrow.csv.write_csv(to_table(map(harmless, rows)), partial)

@@ -39,13 +39,17 @@ def existing_option() -> Any:
     return typer.Option("--existing", help=words, metavar="|".join(EXISTING), autocompletion=complete)
 
 
-def study_command(name: str) -> Any:
-    """The command of a study, built from its declaration."""
+def study_command(name: str, *, called: str | None = None) -> Any:
+    """The command of a study, built from its declaration; `called` is its name within a group."""
     study = find_study(name)
     own = parameters(study.settings)
     machine = parameters(Machine, study.machine)
     return command(
-        name, study.summary, study.help, [*own, *machine, *shared_parameters()], lambda given: _run(study, given)
+        called or name,
+        study.summary,
+        study.help,
+        [*own, *machine, *shared_parameters()],
+        lambda given: _run(study, given),
     )
 
 
@@ -64,9 +68,9 @@ def carry_out(study: Study, settings: Any, machine: Machine, given: dict[str, An
 
     existing = checked_existing(given["existing"])
     inputs = input_paths(settings)
-    if given["csv"] is not None:
-        check_target(given["csv"], inputs=inputs, force=given["force"])
     out = given["out"] or default_folder(study, settings, machine)
+    if given["csv"] is not None:
+        check_target(given["csv"], kind="csv", inputs=inputs, out=out, force=given["force"])
     measurement = perform(study, settings, machine=machine, out=out, existing=existing)
     if study.collect is None or engine().chief:
         finish(study, measurement, given, inputs=inputs)

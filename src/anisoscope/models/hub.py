@@ -18,6 +18,7 @@ from anisoscope.models.locate import in_cache
 _SMALL = re.compile(r"[^/]+\.(json|txt|model|tiktoken|jinja|bpe)")
 _SAFE = re.compile(r"model(-\d+-of-\d+)?\.safetensors")
 _PICKLED = re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin")
+_PART = re.compile(r"\d+_\w+/")  # Pooling, Dense and the like of a sentence-transformers model
 
 
 def fetch(name: str, *, revision: str | None = None, code: bool = False) -> Path:
@@ -90,11 +91,22 @@ def wanted(files: Iterable[str], *, code: bool = False) -> list[str]:
 
     >>> wanted(["config.json", "model.safetensors", "pytorch_model.bin", "tf_model.h5", "onnx/model.onnx"])
     ['config.json', 'model.safetensors']
+    >>> wanted(["modules.json", "1_Pooling/config.json", "2_Dense/model.safetensors", "2_Dense/pytorch_model.bin"])
+    ['modules.json', '1_Pooling/config.json', '2_Dense/model.safetensors']
     """
     listed = sorted(files)
+    if "modules.json" in listed:
+        folders = sorted({found[0] for file in listed if (found := _PART.match(file))})
+        rest = [file for file in listed if not _PART.match(file)]
+        inner = [part + one for part in folders for one in wanted(_inside(listed, part), code=code)]
+        return [*wanted([file for file in rest if file != "modules.json"], code=code), "modules.json", *inner]
     weights = [file for file in listed if _SAFE.fullmatch(file)] or [f for f in listed if _PICKLED.fullmatch(f)]
     small = [file for file in listed if _SMALL.fullmatch(file)]
     return small + weights + ([file for file in listed if file.endswith(".py")] if code else [])
+
+
+def _inside(files: Iterable[str], folder: str) -> list[str]:
+    return [file.removeprefix(folder) for file in files if file.startswith(folder)]
 
 
 def first_line(error: BaseException) -> str:

@@ -9,11 +9,12 @@ Nothing here imports torch or transformers: the same functions answer tab comple
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from anisoscope.errors import ModelError, UsageError
 
@@ -96,6 +97,26 @@ def in_cache(name: str, *, revision: str | None = None) -> Path | None:
 def has_weights(folder: Path) -> bool:
     """Whether the folder holds PyTorch weights under a name that transformers reads, or a GGUF file."""
     return any((folder / name).is_file() for name in WEIGHTS) or any(folder.glob("*.gguf"))
+
+
+def listed_modules(folder: Path) -> list[dict[str, Any]]:
+    """The parts of a sentence-transformers model, in order; empty for any other folder."""
+    file = folder / "modules.json"
+    try:
+        listed = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
+    except (ValueError, RecursionError, OSError) as error:
+        raise ModelError("modules.json is not JSON", where=folder, got=str(error).partition("\n")[0]) from error
+    if not isinstance(listed, list) or not all(isinstance(part, dict) for part in listed):
+        raise ModelError("modules.json does not list the parts of a model", where=folder, got=type(listed).__name__)
+    return sorted(listed, key=lambda part: part.get("idx", 0))
+
+
+def transformer_folder(folder: Path) -> Path:
+    """Where the transformer of a model lies: its folder, or the part of it that `modules.json` names."""
+    if (folder / "config.json").is_file():
+        return folder
+    inner = next((str(part.get("path") or "") for part in listed_modules(folder)), "")
+    return folder / inner if Path(inner).name == inner else folder
 
 
 def _on_disk(

@@ -17,7 +17,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,13 +28,15 @@ from anisoscope.models.devices import check_device
 from anisoscope.models.fingerprint import Fingerprinting, ModelFiles, module_fingerprint, start_fingerprint
 from anisoscope.models.hub import fetch, first_line
 from anisoscope.models.loading import check_folder, load_weights, quiet
-from anisoscope.models.locate import Place, locate
+from anisoscope.models.locate import Place, locate, transformer_folder
 from anisoscope.models.modality import TOWERS, body_class, head_class, is_composite, modality_of, tower_config
 from anisoscope.models.processors import longest_input, open_processor, open_tokenizer, tokenizer_folder
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+    from anisoscope.models.encoders import Encoder
 
 # A field of a config, and what completes a model whose config has it. By name: those parts stand above this one.
 COMPLETED_BY = {"anisoscope_attention": ("anisoscope.models.attention_kinds", "restore")}
@@ -48,6 +50,7 @@ class OpenModel:
     - `processor`: tokenizer, image processor or feature extractor; for Whisper both parts in one.
     - `family`: the `model_type` of its config.
     - `limit`: the longest input in tokens, None where there is none.
+    - `encoder`: what makes one vector of a text, where that was asked for and there is such a thing.
     - `notes`: what the reader of a measurement should know, in words.
     """
 
@@ -59,6 +62,7 @@ class OpenModel:
     family: str
     limit: int | None
     notes: tuple[str, ...] = ()
+    encoder: Encoder | None = field(default=None, repr=False, compare=False)
     reading: Fingerprinting | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -86,6 +90,8 @@ def open_model(
     processor: Any = None,
     tokenizer: str | Path | type[bytes] | None = None,
     head: bool = False,
+    pool: str = "none",
+    prompt: str | None = None,
 ) -> OpenModel:
     """Open `where`.
 
@@ -97,17 +103,21 @@ def open_model(
     - `tokenizer`: where the tokenizer is if not beside the model: a folder, a hub id, or `bytes` (one token per byte).
       A text model without any opens too, for data that is token ids.
     - `head`: open the class with the language-model head (masked, causal or sequence to sequence).
+    - `pool`: how one vector is made of a text: `auto` is what the folder's `modules.json` says, if it has one.
+    - `prompt`: what leads every text that becomes a vector: a prompt of the model by name, or the words themselves.
     """
     os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
     precision, device = _precision(dtype), check_device(device)
     if not isinstance(where, (str, Path)):
-        return _adopt(where, processor=processor, tokenizer=tokenizer, modality=modality, tower=tower)
+        opened = _adopt(where, processor=processor, tokenizer=tokenizer, modality=modality, tower=tower)
+        return _encoding(opened, None, pool, prompt)
     if processor is not None and tokenizer is not None:
         raise UsageError("a processor and a place of a tokenizer", got="both", do="give one of them")
     place = locate(where, revision=revision, models_dir=models_dir)
     with quiet(), _reading(place):
         folder, options = _folder(place, trust_remote_code)
-        config = _config(folder, options)
+        body = transformer_folder(folder)
+        config = _config(body, options)
         if is_composite(body_class(config)):
             tower = tower or modality
             config = tower_config(config, tower)
@@ -117,13 +127,13 @@ def open_model(
         local = place if place.kind == "gguf" else Place("folder", place.name, path=folder)
         beside = tokenizer_folder(tokenizer, models_dir=models_dir)
         with _unchanged(start_fingerprint(local, tokenizer=beside)) as reading:
-            module = _completed(load_weights(opener, folder, config=config, dtype=precision, **options), config, folder)
+            module = _completed(load_weights(opener, body, config=config, dtype=precision, **options), config, body)
         kind = modality_of(module, override=modality)
         if tokenizer is not None:
             processor = open_tokenizer(beside, module, trust_remote_code=trust_remote_code)
         elif processor is None:
-            processor = open_processor(folder, modality=kind, config=config, **options)
-    return OpenModel(
+            processor = open_processor(body, modality=kind, config=config, **options)
+    opened = OpenModel(
         module=module.to(device),
         processor=processor,
         modality=kind,
@@ -134,6 +144,32 @@ def open_model(
         notes=_notes(place, folder, module),
         reading=reading,
     )
+    return _encoding(opened, None if place.kind == "gguf" else folder, pool, prompt)
+
+
+def _encoding(model: OpenModel, folder: Path | None, pool: str, prompt: str | None) -> OpenModel:
+    """The model with what makes one vector of a text, as its folder says or as it was asked for."""
+    if pool == "none" or (pool == "auto" and folder is None):
+        return model
+    from anisoscope.models.encoders import UnknownPart, pooling_encoder, read_encoder, stated_length, with_prompt
+
+    if pool != "auto" and model.modality != "text":
+        raise UsageError("only the states of a text are pooled", where=model.name, got=f"a model of {model.modality}")
+    try:
+        dtype = next((weight.dtype for weight in model.module.parameters() if weight.is_floating_point()), None)
+        own = None if folder is None else read_encoder(folder, **({} if dtype is None else {"dtype": dtype}))
+    except UnknownPart as problem:
+        if pool == "auto":
+            return replace(model, notes=(*model.notes, f"no embedding: {problem}"))
+        own = None
+    encoder = own if pool == "auto" else pooling_encoder(pool)
+    if encoder is None or model.modality != "text":
+        return model
+    tokenizer = getattr(model.processor, "tokenizer", model.processor)
+    if own is not None:  # prompts and length are the model's, whichever pool is asked for
+        limit = own.limit or stated_length(tokenizer)
+        encoder = replace(own, pooling=encoder.pooling, layers=encoder.layers, limit=limit)
+    return replace(model, encoder=with_prompt(encoder, prompt, tokenizer))
 
 
 @contextmanager
@@ -162,10 +198,11 @@ def _folder(place: Place, trust_remote_code: bool) -> tuple[Path, dict[str, Any]
         assert place.path is not None
         return place.path.parent, {**options, "gguf_file": place.path.name}
     folder = place.path or fetch(place.name, revision=place.revision, code=trust_remote_code)
-    check_folder(folder)
+    body = transformer_folder(folder)
+    check_folder(body)
     _register_extra()
     if not trust_remote_code:
-        _refuse_code(folder)
+        _refuse_code(body)
     return folder, options
 
 

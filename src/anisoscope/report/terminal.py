@@ -23,8 +23,9 @@ def tell(study: Study | None, measurement: Measurement, *, everything: bool = Fa
     from rich.console import Console
 
     out: Console = console or Console(highlight=False)
-    story = study.story(measurement.rows) if study is not None and study.story is not None else plain(measurement.rows)
-    _say(out, f"{measurement.command}: {sentence(measurement)}", style="bold")
+    told = plain if study is None or study.story is None or not measurement.rows else study.story
+    story = told(measurement.rows)
+    _say(out, f"{measurement.command}: {sentence(measurement)}".removesuffix(": "), style="bold")
     for line in story.header:
         _say(out, line) if line else None
     for table in [*story.tables, *(story.more if everything else ())]:

@@ -32,6 +32,11 @@ ARRAYS = {
     "edges": "edges",
     "histogram": "histogram.{correction}",
     "isotropic": "null",
+    # calibrate, remedy: the cosine that a share of unrelated pairs stays below; the map of a remedy
+    "floor_levels": "floor.levels",
+    "floor_values": "floor.values",
+    "remedy_mean": "mean",
+    "remedy_matrix": "matrix",
     # block: scores at each drift norm, (draws, norms, bins)
     "norms": "{block}/norms",
     "scores_counts": "{block}/scores_counts",

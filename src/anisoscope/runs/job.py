@@ -14,21 +14,21 @@ what it was, and an unfinished one goes on only with the same model and data.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anisoscope.errors import StoreError, UsageError
+from anisoscope.runs.changes import changed_files
 from anisoscope.runs.settings import Machine
 from anisoscope.runs.study import Study
-from anisoscope.runs.work.collected import COUNTED, Collection, Counted, Part, StoredPart
+from anisoscope.runs.work.collected import COUNTED, Collection, Part, StoredPart, counting
 from anisoscope.runs.work.engines import Local
-from anisoscope.runs.work.passes import follow, load_whole, run_batches, run_pass, whole_state
-from anisoscope.runs.work.saved import Saved, find_saved, identity_of
-from anisoscope.runs.work.units import Unit, deal, parse_shard, virtual_shard
+from anisoscope.runs.work.passes import OutOfMemory, follow, load_whole, run_batches, run_pass, whole_state
+from anisoscope.runs.work.saved import Saved, find_saved, identity_of, slug
+from anisoscope.runs.work.units import Unit, deal, left, parse_shard, roots, virtual_shard
 
 if TYPE_CHECKING:
     from anisoscope.inputs.sources import Source
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from anisoscope.models.open import OpenModel
     from anisoscope.runs.store import Run
 
-IN_MEMORY = "(in memory)"
+Work = Callable[[Unit, Saved | None, dict[str, Any]], dict[str, Any]]  # a unit into its sums; what is known of them
 
 
 @dataclass
@@ -62,6 +62,8 @@ class Job:
     inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _sources: dict[tuple[str, str], Any] = field(default_factory=dict)
+    _tokens: int | None = None  # positions per batch, once memory has run out
+    _shrunk: list[str] = field(default_factory=list)
 
     @property
     def first_share(self) -> bool:
@@ -80,8 +82,18 @@ class Job:
         if chosen and len(chosen) != len(names):
             raise UsageError("one name per model", got=f"{len(chosen)} names", expected=f"{len(names)} models")
         objects = self.given.get("models") or [None] * len(names)
+        self._find([name for name, module in zip(names, objects, strict=True) if module is None])
         for name, label, module in zip(names, chosen or labels(names), objects, strict=True):
             yield label, self.open_model(name, label=label, module=module, **options)
+
+    def _find(self, names: list[str]) -> None:
+        """Refuse a model that is not there before another one has run for hours."""
+        from anisoscope.models.checkpoints import split_revision
+        from anisoscope.models.locate import locate
+
+        for name, revision in map(split_revision, names):
+            asked = revision or getattr(self.settings, "revision", None)
+            locate(name, revision=asked, models_dir=self.machine.models_dir)
 
     def open_model(self, name: str, *, label: str | None = None, module: Any = None, **options: Any) -> OpenModel:
         """Open a model (`name@revision` is one of its revisions) as settings and machine say, and remember it."""
@@ -95,7 +107,7 @@ class Job:
 
         wanted = {
             field: getattr(self.settings, field)
-            for field in ("revision", "tower", "modality", "tokenizer", "dtype")
+            for field in ("revision", "tower", "modality", "tokenizer", "dtype", "pool", "prompt")
             if getattr(self.settings, field, None) is not None
         }
         place = {"models_dir": self.machine.models_dir, "trust_remote_code": self.machine.trust_remote_code}
@@ -114,7 +126,6 @@ class Job:
             fingerprint=model.fingerprint,
             files=None if model.files is None else model.files.record(),
         )
-        self.begin()
         if self.opened is not None and self.only is None:
             self.opened[key] = model
         return model
@@ -138,6 +149,18 @@ class Job:
             self.remember(f"{field} {modality}", kind="data", modality=modality, name=source.name, fingerprint=print_)
         return self._sources[field, modality]
 
+    def use(self, source: Source, *, field: str = "data") -> None:
+        """Let a source that the package carries be the data, where the settings name none."""
+        self._sources[field, source.modality] = source
+        self.remember(
+            f"{field} {source.modality}",
+            kind="data",
+            modality=source.modality,
+            name=source.name,
+            fingerprint=source.fingerprint(),
+            in_memory=True,
+        )
+
     def vectors(self, field: str = "files", **options: Any) -> VectorSource:
         """The vectors of the settings' files, or the array that was given for them."""
         from anisoscope.inputs.vectors.source import open_vectors
@@ -150,7 +173,6 @@ class Job:
             source = open_vectors(getattr(self.settings, field) if given is None else given, **options)
             self._sources[key] = source
             self.remember(field, kind="vectors", name=source.name, fingerprint=source.fingerprint())
-            self.begin()
         return self._sources[key]
 
     def open_run(self, folder: str | Path) -> Run:
@@ -180,7 +202,7 @@ class Job:
 
         names = ("length", "limit")
         options = {name: getattr(self.settings, name) for name in names if hasattr(self.settings, name)}
-        options |= {"batch_tokens": self.machine.batch_tokens}
+        options |= {"batch_tokens": self._tokens or self.machine.batch_tokens}
         if unit is not None and not unit.whole:
             options["wanted"] = lambda key: unit.takes(virtual_shard(key))
         field = changes.pop("field", "data")
@@ -188,15 +210,17 @@ class Job:
 
     def kept(self, label: str, make: Callable[[], dict[str, Any]], modality: str | None = None) -> Part | None:
         """A part that was finished in an earlier sitting, while its model and the data are what they were."""
-        if self.folder is None or self.engine.world > 1:
+        if self.folder is None:
             return None
         folder = self.folder / "partial" / slug(label) / "total"
-        if not folder.is_dir():
+        if not self.engine.agreed(any(folder.glob("*.json"))):
             return None
+        if not self.engine.chief:
+            return Part(counting(make)())
         for saved in find_saved(folder, identity_of(settings=self.settings.as_dict())):
             record, about = saved.about["input"], saved.about
             source = self.source(about["model"]["modality"])
-            changed = [] if record.get("files") is None else changed_files(record, self)
+            changed = changed_files(record, self)
             if changed or about["data"]["fingerprint"] != source.fingerprint():
                 what = f"the model {record['name']} ({', '.join(changed[:3])})" if changed else "the data"
                 raise StoreError(
@@ -205,7 +229,7 @@ class Job:
                     do="put it back as it was, or --existing replace to start anew",
                 )
             self.inputs[f"model {label}"] = record
-            return StoredPart(saved.verified(), _counting(make), about)
+            return StoredPart(saved.verified(), counting(make), about)
         return None
 
     def keep(self, label: str, part: Part, make: Callable[[], dict[str, Any]]) -> Part:
@@ -219,9 +243,9 @@ class Job:
         for sums in part.sums.values():
             sums.seal()
         saved.save(whole_state(part.sums))
-        for left in folder.glob("*.*"):
-            left.unlink()
-        return StoredPart(saved.folder / saved.state, _counting(make), part.about)
+        for summed in folder.glob("*.*"):
+            summed.unlink()
+        return StoredPart(saved.folder / saved.state, counting(make), part.about)
 
     def run(
         self,
@@ -271,55 +295,71 @@ class Job:
         self,
         label: str,
         make: Callable[[], dict[str, Collection]],
-        work: Callable[[Unit, Saved | None, dict[str, Any]], dict[str, Any]],
+        work: Work,
         identity: Mapping[str, Any],
     ) -> Part:
         """Do this process's units of a pass, going on where they were, and add up the sums of all processes."""
+        self.begin()
         folder = None if self.folder is None else self.folder / "partial" / slug(label)
         known = identity_of(settings=self.settings.as_dict(), **identity)
-        begun = find_saved(folder, known) if folder is not None else []
-        mine = self._units(begun)
-        by_name = {saved.unit.name: saved for saved in begun}
+        begun = {saved.unit: saved for saved in find_saved(folder, known)} if folder is not None else {}
+        dealt = self.engine.agreed(self._dealt(begun))
         total: Part | None = None
-        make = _counting(make)
-        if self.engine.chief and self.unit is None:  # what others did before, and nobody goes on with
-            going_on = {unit.name for units in self._dealt(begun) for unit in units}
-            for saved in begun:
-                if saved.unit.name not in going_on:
+        make = counting(make)
+        if self.engine.chief and self.unit is None:  # what was done before, and nobody goes on with
+            going_on = {unit for units in dealt for unit in units}
+            for saved in begun.values():
+                if saved.unit not in going_on:
                     total = _joined(total, _loaded(make(), saved))
-        for unit in mine:
-            saved = by_name.get(unit.name) or (None if folder is None else Saved(folder, unit, known))
+        for unit in dealt[0 if self.unit is not None else self.engine.rank]:
+            saved = begun.get(unit) or (None if folder is None else Saved(folder, unit, known))
+            total = _joined(total, self._part(unit, saved, make, work))
+        return self.engine.reduce(total if total is not None else Part(make()))
+
+    def _part(self, unit: Unit, saved: Saved | None, make: Callable[[], dict[str, Any]], work: Work) -> Part:
+        """The sums of one unit: what was saved and the rest of its work, in smaller batches once memory runs out."""
+        while True:
             sums = make()
             if saved is not None:
                 load_whole(sums, saved.load())
-            if saved is None or not saved.finished:
+                if saved.finished:
+                    return Part(sums, saved.about)
+            try:
                 about = work(unit, saved, sums)
-                if saved is not None:
-                    saved.finished, saved.about = True, about
-                    saved.save(whole_state(sums))
-            else:
-                about = saved.about
-            total = _joined(total, Part(sums, about))
-        return self.engine.reduce(total if total is not None else Part(make()))
+                break
+            except OutOfMemory as error:
+                if error.windows < 2:
+                    raise
+                tokens = error.tokens
+            del sums
+            saved = self._smaller(tokens, saved)
+        about["notes"] = [*about["notes"], *(self._shrunk if saved is None else saved.notes)]
+        if saved is not None:
+            saved.finished, saved.about = True, about
+            saved.save(whole_state(sums))
+        return Part(sums, about)
 
-    def _dealt(self, begun: Sequence[Saved]) -> list[list[Unit]]:
+    def _smaller(self, tokens: int, saved: Saved | None) -> Saved | None:
+        """Halve the batches; the state that the unit goes on from."""
+        words = f"memory ran out with {tokens:,} positions per batch"
+        self._tokens, self._shrunk = (
+            tokens // 2,
+            self._shrunk or [f"{words}: fewer were run, which may move last digits"],
+        )
+        if saved is None:
+            return None
+        saved = saved.as_on_disk()
+        saved.batch_tokens, saved.notes = self._tokens, self._shrunk
+        return saved
+
+    def _dealt(self, begun: Mapping[Unit, Saved]) -> list[list[Unit]]:
         """The units of every process: what is left of what was begun, or a fresh deal."""
         if self.unit is not None:
             return [[self.unit]]
-        if not begun:
-            root = Unit() if self.machine.shard is None else parse_shard(self.machine.shard)
-            if root.whole:
-                return [[Unit(rank, self.engine.world)] for rank in range(self.engine.world)]
-            return [[root.part(rank, self.engine.world)] for rank in range(self.engine.world)]
-        left = [saved for saved in begun if not saved.finished]
-        if not left:
-            return [[] for _ in range(self.engine.world)]
-        if len(left) == self.engine.world:
-            return [[saved.unit] for saved in left]  # in place: the same unit goes on
-        return deal([saved.unit.rest(saved.done) for saved in left], self.engine.world)
-
-    def _units(self, begun: Sequence[Saved]) -> list[Unit]:
-        return self.engine.agreed(self._dealt(begun))[self.engine.rank if self.unit is None else 0]
+        world = self.engine.world
+        finished = {unit: saved.finished for unit, saved in begun.items()}
+        todo = left(roots(self.machine.shard, begun, world), finished)
+        return deal(todo, {unit: saved.done for unit, saved in begun.items()}, world) if todo else [[]] * world
 
     def _about(
         self, model: OpenModel, source: Source, batches: Batches, observers: Mapping[str, Any], *, plan: str
@@ -343,10 +383,6 @@ class Job:
         }
 
 
-def _counting(make: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
-    return lambda: {**make(), COUNTED: Counted()}
-
-
 def _loaded(sums: dict[str, Any], saved: Saved) -> Part:
     load_whole(sums, saved.load())
     return Part(sums, dict(saved.about))
@@ -357,28 +393,3 @@ def _joined(total: Part | None, part: Part) -> Part:
         return part
     total.merge(part)
     return total
-
-
-def slug(label: str) -> str:
-    """A name of a folder that tells labels apart.
-
-    >>> slug("google/bert: base")
-    'google-bert-base-d2e5cb'
-    """
-    import hashlib
-
-    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.")[:48] or "part"
-    return f"{readable}-{hashlib.sha256(label.encode('utf-8', 'surrogatepass')).hexdigest()[:6]}"
-
-
-def changed_files(record: Mapping[str, Any], job: Job) -> list[str]:
-    """The files of a recorded model that are not what they were."""
-    if record.get("files") is None:  # a module in memory: nobody can tell
-        return []
-    from anisoscope.models.fingerprint import unchanged
-    from anisoscope.models.locate import locate
-    from anisoscope.models.processors import tokenizer_folder
-
-    models_dir, elsewhere = job.machine.models_dir, getattr(job.settings, "tokenizer", None)
-    place = locate(record["name"], revision=record.get("asked"), models_dir=models_dir)
-    return unchanged(record["files"], place, tokenizer=tokenizer_folder(elsewhere, models_dir=models_dir))

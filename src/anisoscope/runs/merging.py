@@ -10,7 +10,7 @@ from typing import Any
 from anisoscope.errors import StoreError, UsageError
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.perform import assemble
-from anisoscope.runs.store import Existing, Run, find_existing, open_run
+from anisoscope.runs.store import Existing, Run, check_out, checked_existing, find_existing, open_run
 from anisoscope.runs.study import Study, find_study
 from anisoscope.runs.work.collected import Collected, add_part, load_parts
 from anisoscope.runs.work.units import parse_shard
@@ -20,9 +20,10 @@ def merge_runs(runs: Sequence[Path | str | Run], out: Path | str, *, existing: E
     """The run of one pass over all the data, from the runs of its shards in any order."""
     started, out = time.monotonic(), Path(out)
     opened = [run if isinstance(run, Run) else open_run(run) for run in runs]
+    check_out(out, [run.folder for run in opened])
     study, first = _checked(opened), opened[0]
     settings = study.settings.check(first.manifest["settings"], command=study.name, where=first.folder)
-    find_existing(out, command=study.name, settings=settings.as_dict(), existing=existing)
+    find_existing(out, command=study.name, settings=settings.as_dict(), existing=checked_existing(existing))
     collected: Collected = {}
     for run in opened:
         for label, part in collected_of(run, study).items():

@@ -18,17 +18,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from anisoscope.errors import StoreError, UsageError
-from anisoscope.runs.job import IN_MEMORY, Job, changed_files
+from anisoscope.errors import InputError, ModelError, StoreError, UsageError
+from anisoscope.runs.changes import changed_inputs
+from anisoscope.runs.job import Job
+from anisoscope.runs.locking import locked
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.settings import Machine, Settings
 from anisoscope.runs.stopping import stoppable
-from anisoscope.runs.store import Existing, Run, begin, find_existing, locked
+from anisoscope.runs.store import Existing, Run, abandon, begin, check_out, checked_existing, find_existing
 from anisoscope.runs.study import Findings, Study, find_study, lost
 from anisoscope.runs.work.collected import Collected, check_counts, report_of, state_of
 from anisoscope.runs.work.engines import Local, engine
 from anisoscope.runs.work.units import parse_shard
-from anisoscope.runs.writing import file_sha256
 
 RUNS = Path("anisoscope-runs")
 
@@ -50,6 +51,9 @@ def perform(
     if not isinstance(settings, Settings):
         settings = study.settings.check(settings, command=study.name)
     machine, folder = machine or Machine(), None if out is None else Path(out)
+    checked_existing(existing)
+    if folder is not None:
+        check_out(folder, input_paths(settings))
     if machine.shard is not None:
         parse_shard(machine.shard)
         if study.collect is None:
@@ -57,66 +61,82 @@ def perform(
                 f"`{study.name}` does not read data in passes, so it has no shards", do="leave out --shard"
             )
     here = engine() if study.collect is not None else Local()
+    machine = machine.model_copy(update={"device": here.device(machine.device)})
     with stoppable(), _threads(machine):
-        finished = None
+        job, finished = Job(study, settings, machine, folder, given or {}, here), None
         if folder is not None:
-            finished = here.agreed(_look(study, settings, folder, existing, machine) if here.chief else None)
-        if finished is not None:
-            return Measurement.of_run(finished)
-        job = Job(study, settings, machine, folder, given or {}, here)
-        return _carry_out(job)
+            finished = here.agreed(_look(job, folder, existing) if here.chief else None)
+        return _carry_out(job) if finished is None else Measurement.of_run(finished)
 
 
-def _look(study: Study, settings: Settings, folder: Path, existing: Existing, machine: Machine) -> Run | None:
+def _look(job: Job, folder: Path, existing: Existing) -> Run | None:
     """The finished run to use again, checked, or None."""
-    found = find_existing(folder, command=study.name, settings=settings.as_dict(), existing=existing)
+    found = find_existing(folder, command=job.study.name, settings=job.settings.as_dict(), existing=existing)
     if found is None:
         return None
-    if found.manifest.get("shard") != machine.shard:
-        raise StoreError(
-            "the folder holds another shard", where=folder, got=found.manifest.get("shard") or "the whole",
-            expected=machine.shard or "the whole", do="choose another --out",
-        )  # fmt: skip
-    changed = changed_inputs(found, study, settings, machine)
+    before, now = (shard or "the whole" for shard in (found.manifest.get("shard"), job.machine.shard))
+    if before != now:
+        do = "choose another --out"
+        raise StoreError("the folder holds another shard", where=folder, got=before, expected=now, do=do)
+    changed = changed_inputs(found, Job(job.study, job.settings, job.machine, given=job.given))
     if changed:
-        raise StoreError(
-            f"{changed[0]} changed since this run was made", where=folder, got="; ".join(changed),
-            do="choose another --out, or --existing replace to measure again",
-        )  # fmt: skip
+        do = "choose another --out, or --existing replace to measure again"
+        raise StoreError(f"{changed[0]} changed since this run was made", where=folder, got="; ".join(changed), do=do)
     return found
 
 
 def _carry_out(job: Job) -> Measurement:
-    started, study = time.monotonic(), job.study
-    with locked(job.folder, active=job.engine.chief) as take_lock:
+    """Collect or measure, conclude, write; leaves no folder behind where nothing was saved."""
+    started, writes = time.monotonic(), job.folder is not None and job.engine.chief
+    with locked(job.folder, active=writes) as take_lock:
 
         def begun() -> None:
-            if job.folder is not None and job.engine.chief:
+            if job.folder is not None and writes:
                 take_lock()
-                begin(job.folder, command=study.name, settings=job.settings.as_dict(), in_memory=in_memory(job))
+                made.append(job.folder)
+                begin(job.folder, command=job.study.name, settings=job.settings.as_dict(), in_memory=in_memory(job))
 
+        made: list[Path] = []
         job.begin = begun
-        collected: Collected = {}
-        if study.collect is not None and job.machine.engine == "ray" and job.unit is None:
-            from anisoscope.runs.work.ray_engine import collect_on_ray
+        try:
+            collected, findings = _found(job)
+            if findings is None:
+                return Measurement((), "")
+            begun()
+            measurement = assemble(job.study, job.settings, findings, collected, job=job)
+            if job.folder is None:
+                return measurement
+            return Measurement.of_run(measurement.save(job.folder, seconds=time.monotonic() - started))
+        except BaseException:
+            for folder in made[:1]:
+                abandon(folder)
+            raise
 
-            collected = collect_on_ray(job)
-        elif study.collect is not None:
-            collected = study.collect(job)
-        if not job.engine.chief:
-            return Measurement((), "")
-        if study.collect is not None:
-            assert study.conclude is not None
-            findings = study.conclude(job.settings, collected)
-        else:
-            assert study.measure is not None
-            findings = study.measure(job)
-        begun()
-        measurement = assemble(study, job.settings, findings, collected, job=job)
-        if job.folder is None:
-            return measurement
-        run = measurement.save(job.folder, seconds=time.monotonic() - started)
-    return Measurement.of_run(run)
+
+def _found(job: Job) -> tuple[Collected, Findings | None]:
+    """What the study collected and found; no findings in a process that only helps."""
+    study = job.study
+    if study.collect is None:
+        assert study.measure is not None
+        return {}, study.measure(job)
+    if job.machine.engine == "ray":
+        from anisoscope.runs.work.ray_engine import collect_on_ray
+
+        collected = collect_on_ray(job)
+    else:
+        collected = study.collect(job)
+    return collected, _concluded(job, collected) if job.engine.chief else None
+
+
+def _concluded(job: Job, collected: Collected) -> Findings:
+    """What the sums say. Those of a shard count in `merge`, even where alone they are too few to say anything."""
+    assert job.study.conclude is not None
+    try:
+        return job.study.conclude(job.settings, collected)
+    except (InputError, ModelError) as error:
+        if job.machine.shard is None:
+            raise
+        return Findings((), "", notes=[f"this shard alone says nothing ({error.what}); its sums count in `merge`"])
 
 
 def assemble(
@@ -127,7 +147,7 @@ def assemble(
     several = len(collected) > 1
     said = [
         f"{label}: {note}" if several else note
-        for label, part in collected.items()
+        for label, part in ({} if findings.gathered else collected).items()
         for note in (*part.about.get("notes", ()), *lost(report_of(part.about)))
     ]
     notes = [*said, *(job.notes if job else ()), *(job.source_notes() if job else ()), *findings.notes]
@@ -180,41 +200,6 @@ def _threads(machine: Machine) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-# -- used again? -------------------------------------------------------------------------------------------------------
-
-
-def changed_inputs(run: Run, study: Study, settings: Settings, machine: Machine) -> list[str]:
-    """What the run read and is not what it was: models and data, by name. Runs of format 1 know no inputs."""
-    job = Job(study, settings, machine)
-    return [
-        words
-        for key, record in run.manifest.get("inputs", {}).items()
-        if (words := _change(job, key, record)) is not None
-    ]
-
-
-def _change(job: Job, key: str, record: Mapping[str, Any]) -> str | None:
-    if str(record.get("name", "")).startswith(IN_MEMORY) or record.get("in_memory"):
-        return None
-    if record["kind"] == "model":
-        files = changed_files(record, job)
-        return f"the model {record['name']} ({', '.join(files[:3])})" if files else None
-    if record["kind"] == "run":
-        now = hashlib.sha256((Path(record["name"]) / "manifest.json").read_bytes()).hexdigest()
-        return None if now == record["fingerprint"] else f"the run {record['name']}"
-    if record["kind"] == "file":
-        path = Path(record["name"])
-        same = path.is_file() and file_sha256(path) == record["fingerprint"]
-        return None if same else f"the file {path}"
-    field = key.partition(" ")[0]
-    if record["kind"] == "vectors":
-        options = {name: getattr(job.settings, name) for name in ("column", "group") if hasattr(job.settings, name)}
-        now = job.vectors(field, **(options if field == "files" else {"column": options.get("column")})).fingerprint()
-    else:
-        now = job.source(record["modality"], field=field).fingerprint()
-    return None if now == record["fingerprint"] else f"the data {record['name']}"
 
 
 def default_folder(study: Study, settings: Settings, machine: Machine | None = None) -> Path:

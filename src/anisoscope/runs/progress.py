@@ -19,6 +19,10 @@ _LOG_EVERY = 15.0
 class Progress(Protocol):
     def advance(self, amount: float = 1.0) -> None: ...
 
+    def skip(self, amount: float) -> None:
+        """Work that was done in an earlier sitting: part of the whole, but not of the speed."""
+        ...
+
     def describe(self, what: str) -> None: ...
 
 
@@ -38,7 +42,7 @@ class _Lines:
 
     def __init__(self, what: str, total: float | None, unit: str, stream: TextIO) -> None:
         self.what, self.total, self.unit, self.stream = what, total, unit, stream
-        self.done, self.started = 0.0, time.monotonic()
+        self.done, self.skipped, self.started = 0.0, 0.0, time.monotonic()
         self.spoke = self.started
 
     def advance(self, amount: float = 1.0) -> None:
@@ -48,14 +52,17 @@ class _Lines:
             self.spoke = now
             print(self._line(now - self.started), file=self.stream, flush=True)
 
+    def skip(self, amount: float) -> None:
+        self.done, self.skipped = self.done + amount, self.skipped + amount
+
     def describe(self, what: str) -> None:
         self.what = what
 
     def _line(self, gone: float) -> str:
         if not self.total:
             return f"{self.what}: {self.done:.0f} {self.unit}, {gone:.0f} s gone"
-        share = min(self.done / self.total, 1.0)
-        left = f", {gone * (1 - share) / share:.0f} s left" if share > 0 else ""
+        share, mine = min(self.done / self.total, 1.0), self.done - self.skipped
+        left = f", {gone * max(self.total - self.done, 0) / mine:.0f} s left" if mine > 0 else ""
         return f"{self.what}: {share:.0%} ({self.done:.0f} of {self.total:.0f} {self.unit}), {gone:.0f} s gone{left}"
 
     def close(self) -> None:
@@ -78,6 +85,9 @@ class _Bar:
             self._show()
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, completed=self.done)
+
+    def skip(self, amount: float) -> None:
+        self.done += amount  # rich measures speed from the first advance it sees
 
     def describe(self, what: str) -> None:
         self.what = what

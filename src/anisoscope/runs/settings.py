@@ -219,6 +219,15 @@ class Hidden(Settings):
     whisper_window: Literal["speech", "all"] = option("Whisper's encoder: states that hear speech, or all.", "speech")
 
 
+class Embedding(Settings):
+    """How one vector is made of a text: the site `embedding`."""
+
+    pool: Literal["auto", "none", "mean", "cls", "last", "max", "weighted"] = option(
+        "The vector of a whole text: as a sentence-transformers model makes it (auto), or pooled so.", "auto"
+    )
+    prompt: str | None = option("Prompt before every text: its name in the model (query …), or the words.", None)
+
+
 class Machine(Settings):
     """Where and how fast a study runs; no number may depend on it."""
 

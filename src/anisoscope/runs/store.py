@@ -14,11 +14,9 @@ the manifest against its own. Runs of format 1 have no checksums; they open with
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,6 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from anisoscope.errors import StoreError, UsageError
+from anisoscope.runs.locking import locked
+from anisoscope.runs.settings import nearest
 from anisoscope.runs.table import Row, from_table, schema, to_table
 from anisoscope.runs.writing import RUN_FILES, atomic, file_sha256
 
@@ -41,7 +41,7 @@ Existing = Literal["resume", "reuse", "replace", "refuse"]
 EXISTING: tuple[Existing, ...] = get_args(Existing)
 TABLE, ARRAYS, SUMS, MANIFEST, PLAN = RUN_FILES
 _LIBRARIES = ("anisoscope", "numpy", "scipy", "torch", "transformers")
-_FOLDERS = ("partial", "figures", "training", "measured")  # what a run may hold besides its files
+_FOLDERS = ("partial", "figures", "training", "measured", "sums")  # what a run may hold besides its files
 _ANEW = "make the run anew"
 _BLANK = "0" * 64
 
@@ -91,6 +91,18 @@ class Run:
 
         with self._reading(SUMS) as path:
             return load_file(path) if path.exists() else {}
+
+    @contextmanager
+    def sums_file(self) -> Iterator[Any]:
+        """The verified file of the sums, open to read single tensors as numpy arrays; None where there is none."""
+        from safetensors import safe_open
+
+        with self._reading(SUMS) as path:
+            if path.exists():
+                with safe_open(path, "numpy") as file:
+                    yield file
+            else:
+                yield None
 
     @contextmanager
     def _reading(self, name: str) -> Iterator[Path]:
@@ -232,6 +244,24 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
+def checked_existing(value: str) -> Existing:
+    """The value of `existing`, or an error with the nearest word."""
+    if value not in EXISTING:
+        do = nearest(value, EXISTING)[2:] or None
+        raise UsageError("unknown value of --existing", got=value, expected=", ".join(EXISTING), do=do)
+    return value  # pyright: ignore[reportReturnType]  # it is one of them
+
+
+def check_out(folder: Path, inputs: Iterable[str | Path]) -> None:
+    """Refuse a run folder that is an input or holds one: replacing the run would remove what it reads."""
+    for one in map(Path, inputs):
+        try:
+            if one.exists() and folder.resolve() in (one.resolve(), *one.resolve().parents):
+                raise UsageError("the run would overwrite its own input", where=folder, do="choose another --out")
+        except (OSError, ValueError):  # a name of the Hub, a pattern: no path
+            continue
+
+
 def find_existing(folder: Path, *, command: str, settings: Mapping[str, Any], existing: Existing) -> Run | None:
     """What `--existing` decides: the finished run to use again, or None to (go on to) compute.
 
@@ -250,7 +280,10 @@ def find_existing(folder: Path, *, command: str, settings: Mapping[str, Any], ex
     if not present:
         return None
     if existing == "replace":
-        _remove_run(folder)
+        with locked(folder) as take:
+            _check_run(folder)
+            take()
+            _remove_run(folder)
         return None
     if not (folder / PLAN).exists():
         raise StoreError("the folder holds something that is not a run", where=folder, do="choose another --out folder")
@@ -273,10 +306,13 @@ def _differences(before: Mapping[str, Any], now: Any) -> list[tuple[str, Any, An
     return found + [(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
 
 
-def _remove_run(folder: Path) -> None:
-    """Remove the files of a run, and only those: a mistyped --out must not delete a home folder."""
+def _check_run(folder: Path) -> None:
     if not (folder / PLAN).exists():
         raise UsageError("this is not a run folder, so it is not replaced", where=folder, do="choose another --out")
+
+
+def _remove_run(folder: Path) -> None:
+    """Remove the files of a run, and only those: a mistyped --out must not delete a home folder."""
     for name in RUN_FILES:
         (folder / name).unlink(missing_ok=True)
     for left_behind in folder.glob(".*.partial"):  # by a process that was killed while it wrote
@@ -294,6 +330,17 @@ def begin(folder: Path, *, command: str, settings: Mapping[str, Any], in_memory:
         (folder / "partial").mkdir(exist_ok=True)
     except OSError as error:
         raise StoreError("the run folder cannot be made", where=folder, got=error, do="choose another --out") from error
+
+
+def abandon(folder: Path) -> None:
+    """Take back what `begin` made, where nothing was saved since: the folder is free for another command."""
+    if (folder / MANIFEST).exists() or any(path.is_file() for path in (folder / "partial").rglob("*")):
+        return
+    shutil.rmtree(folder / "partial", ignore_errors=True)
+    for name in (PLAN, ".lock"):
+        (folder / name).unlink(missing_ok=True)
+    if not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def _write_plan(folder: Path, command: str, settings: Mapping[str, Any], in_memory: Iterable[str]) -> None:
@@ -323,42 +370,6 @@ def read_plan(path: Path) -> dict[str, Any]:
     if not isinstance(plan.get("command"), str) or not isinstance(plan.get("settings", {}), dict):
         raise UsageError("this is not a plan", where=path, expected="command = NAME and a table [settings]")
     return plan
-
-
-@contextmanager
-def locked(folder: Path | None, *, active: bool = True) -> Iterator[Callable[[], None]]:
-    """Yields a function that takes the folder for this process alone; it is free again when the process ends."""
-    if folder is None or not active:
-        yield lambda: None
-        return
-    import fcntl
-
-    held: list[Any] = []
-    path = folder / ".lock"
-
-    def take() -> None:
-        if held:
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        stream = path.open("a+", encoding="utf-8")
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            stream.seek(0)
-            owner = stream.read(200).strip() or "another process"
-            stream.close()
-            raise StoreError("another process is at work in this folder", where=folder, got=owner) from None
-        stream.truncate(0)
-        stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        stream.flush()
-        held.append(stream)
-
-    try:
-        yield take
-    finally:
-        for stream in held:
-            path.unlink(missing_ok=True)
-            stream.close()
 
 
 def versions() -> dict[str, str]:

@@ -44,6 +44,7 @@ class Findings:
     """What a study found: rows of the tidy table, arrays beside it, a verdict, and what has to be said.
 
     - `verdicts`: of single sites, where there are any: plain values with model, site, words, sentence, numbers;
+    - `gathered`: the notes of all parts are among these notes already;
     - `protocol`, `data`, `model`: by label of the model, or plain values of the one thing that was measured.
     """
 
@@ -55,6 +56,7 @@ class Findings:
     data: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
     verdicts: Sequence[Mapping[str, Any]] = ()
+    gathered: bool = False
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ RUN_FILES = ("measurements.parquet", "arrays.safetensors", "moments.safetensors"
 _MASK = os.umask(0)
 os.umask(_MASK)
 _MODE = 0o666 & ~_MASK  # one mode for all files, whichever library wrote them
-_KINDS = {".csv": b"run,", ".html": b"<!doctype html", ".json": b"{", ".svg": b"<?xml", ".png": b"\x89PNG", ".md": b""}
+_OURS = {"csv": b"run,model,", "page": b"<!doctype html"}  # how what a person may ask for begins
 
 
 @contextmanager
@@ -41,10 +41,12 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def guarded(path: Path | str, *, inputs: Iterable[Path | str] = (), force: bool = False) -> Iterator[Path]:
+def guarded(
+    path: Path | str, *, kind: str = "", inputs: Iterable[Path | str] = (), force: bool = False
+) -> Iterator[Path]:
     """Write a file that a person named; yields the name to write under."""
     path = Path(path)
-    check_target(path, inputs=inputs, force=force)
+    check_target(path, kind=kind, inputs=inputs, force=force)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic(path) as partial:
@@ -53,17 +55,28 @@ def guarded(path: Path | str, *, inputs: Iterable[Path | str] = (), force: bool 
         raise StoreError("the file cannot be written", where=path, got=error, do="choose another name") from error
 
 
-def check_target(path: Path, *, inputs: Iterable[Path | str] = (), force: bool = False) -> None:
-    """Refuse what must not be overwritten: an input, a file of a run, a folder, a file of another kind."""
+def check_target(
+    path: Path,
+    *,
+    kind: str = "",
+    inputs: Iterable[Path | str] = (),
+    out: Path | None = None,
+    force: bool = False,
+) -> None:
+    """Refuse what must not be overwritten: an input, a file of a run, a folder, a file of another kind.
+
+    `kind` is what will be written: a former `csv` or `page` is replaced, no other file. `out` is a run to be made.
+    """
     if path.is_dir():
         raise UsageError("this is a folder, not a file", where=path, do="name a file in it")
+    of_a_run = (path.parent / "run.toml").exists() or (out is not None and path.parent.resolve() == out.resolve())
+    if path.name in RUN_FILES and of_a_run:
+        raise UsageError("this would overwrite a file of a run", where=path, do="choose another name")
     if not path.exists():
         return
     if any(_same(path, Path(one)) for one in inputs):
         raise UsageError("this would overwrite an input", where=path, do="choose another name")
-    if path.name in RUN_FILES and (path.parent / "run.toml").exists():
-        raise UsageError("this would overwrite a file of a run", where=path, do="choose another name")
-    if force or _is_kind(path):
+    if force or _is_ours(path, kind):
         return
     raise UsageError(
         "this would overwrite a file of another kind", where=path, do="choose another name, or --force to overwrite it"
@@ -77,13 +90,13 @@ def _same(one: Path, other: Path) -> bool:
         return False
 
 
-def _is_kind(path: Path) -> bool:
-    """Whether the file that is there is of the kind that its name says, as an earlier run of ours would have left."""
-    if path.suffix not in _KINDS or not path.is_file():
+def _is_ours(path: Path, kind: str) -> bool:
+    """Whether the file that is there begins as what would be written, or is empty."""
+    if not path.is_file():
         return False
     with path.open("rb") as stream:
-        head = stream.read(64).lstrip().lower()
-    return not head or head.replace(b'"', b"").startswith(_KINDS[path.suffix].lower())
+        head = stream.read(64).lower().replace(b'"', b"")
+    return not head or (kind in _OURS and head.startswith(_OURS[kind]))
 
 
 def file_sha256(path: Path) -> str:

@@ -19,14 +19,14 @@ The early warning. Small models were seen to turn anisotropic in their last laye
 last site leaves its `Band`, upwards; states are NaN or infinite.
 
 What is kept. `measurements.parquet` has the rows of all observations. The sums of queries and keys stay in `sums/`, one
-file a step, thinned to steps that double (a few dozen in any training), for the planes of figures 11 and 12. The folder
-is written anew where that takes at most a hundredth of the time since the last writing, when the Trainer saves, and at
-the end. A training that goes on from a checkpoint goes on with the folder.
+file per step, thinned to steps that double (a few dozen in any training), for the planes of figures 11 and 12. The
+folder is written anew where that takes at most a hundredth of the time since the last writing, when the Trainer saves,
+and at the end; if it cannot be written, that is a warning and the training goes on. A training that goes on from a
+checkpoint goes on with the folder.
 """
 
 from __future__ import annotations
 
-import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,14 +41,20 @@ from transformers import TrainerCallback
 
 from anisoscope.errors import StoreError, UsageError
 from anisoscope.models.checkpoints import choose_steps
-from anisoscope.runs.store import Existing, Run, atomic, begin, find_existing, write_run
+from anisoscope.runs.store import Existing, Run, begin, find_existing, write_run
 from anisoscope.runs.table import Row
-from anisoscope.studies.sweep.dynamics import kept_of, null_sds, series_arrays, verdict_on
+from anisoscope.runs.work.collected import StoredPart
+from anisoscope.runs.work.observers import AttentionSums
+from anisoscope.runs.writing import atomic
+from anisoscope.studies.sweep.dynamics import series_arrays
+from anisoscope.studies.sweep.story import training_verdict
 from anisoscope.watch.probe import Probe, ProbeSums
 
 LOGGED = ("mean_cosine", "drift_ratio", "mean_norm", "query_key_cosine", "entropy_normalised")
 LOG_UNTIL = 1024
 OnWarning = Literal["warn", "stop"] | Callable[[str], None]
+COMMAND = "sweep"  # the folder is read, shown and drawn like that of a sweep
+IN_MEMORY = ("probe",)  # so no file can repeat it
 _SAVING_SHARE = 0.01
 
 
@@ -124,6 +130,8 @@ class AnisotropyMonitor(TrainerCallback):
         self.warned: list[str] = []
         self.should_stop = False
         self._trainer: Any = None
+        self._widths: dict[str, int] = {}  # dimensions of a head, by layer
+        self._begun = False  # once per training, also if nothing could be written
         self._seconds = 0.0  # spent on observing
         self._written: tuple[float, float] | None = None  # when the folder was written, and how long that took
         self._unwritten = False
@@ -214,12 +222,12 @@ class AnisotropyMonitor(TrainerCallback):
 
     def _begin(self) -> None:
         """Before the first observation: take over what this training saw before, and refuse any other folder."""
-        if self._written is not None or self.out is None:
+        if self._begun or self.out is None:
             return
-        kept = find_existing(self.out, command="monitor", settings=self.settings, existing=self.existing)
-        if self.existing == "replace":
-            shutil.rmtree(self.out / "sums", ignore_errors=True)
-        begin(self.out, command="monitor", settings=self.settings)
+        kept = find_existing(self.out, command=COMMAND, settings=self.settings, existing=self.existing)
+        self._begun = True
+        with _told_not_raised():
+            begin(self.out, command=COMMAND, settings=self.settings, in_memory=IN_MEMORY)
         if kept is not None:
             self.rows, self.warned = kept.rows(), list(kept.manifest["notes"])
             self._seconds = kept.manifest["seconds"] or 0.0
@@ -234,17 +242,19 @@ class AnisotropyMonitor(TrainerCallback):
                 file.unlink()
 
     def _keep(self, folder: Path, sums: ProbeSums, step: int) -> None:
-        kept = kept_of(sums.attention.heads)
-        if kept and all(np.isfinite(array).all() for array in kept.values()):
-            from safetensors.numpy import save_file
+        self._unwritten = True
+        self._widths = {site: layer.queries.d for site, layer in sums.attention.heads.items()}
+        heads = {key: part for key, part in sums.attention.parts.items() if key.endswith("/heads")}
+        state = {f"attention|{key}|{name}": t for key, part in heads.items() for name, t in part.state().items()}
+        if state and all(tensor.isfinite().all() for tensor in state.values()):
+            from safetensors.torch import save_file
 
-            (folder / "sums").mkdir(exist_ok=True)
+            (folder / "sums").mkdir(parents=True, exist_ok=True)
             with atomic(folder / "sums" / f"step-{step}.safetensors") as path:
-                save_file(kept, path)
+                save_file({name: tensor.contiguous() for name, tensor in state.items()}, path)
             files = {_step_of(file): file for file in self._files()}
             for thinned in files.keys() - set(choose_steps(sorted(files), "log")):
                 files[thinned].unlink()
-        self._unwritten = True
         if self._written is None or time.monotonic() - self._written[0] > self._written[1] / _SAVING_SHARE:
             self.save()
 
@@ -257,21 +267,32 @@ class AnisotropyMonitor(TrainerCallback):
         if self.out is None or not self._unwritten:
             return None
         started = time.monotonic()
-        files = self._files()
-        arrays = series_arrays([_step_of(file) for file in files], files) if files else {}
-        arrays = {f"seed-None/{name}": array for name, array in arrays.items()}
         source = self.probe.source
-        data = {} if source is None else {"name": source.name, "fingerprint": source.fingerprint()}
-        null_sd = null_sds(arrays)
-        judged = self.rows if null_sd else [row for row in self.rows if row.head is None]
         run = write_run(
-            self.out, command="monitor", settings=self.settings, rows=self.rows, arrays=arrays, data=data,
+            self.out,
+            command=COMMAND,
+            settings=self.settings,
+            rows=self.rows,
+            arrays=self._arrays(),
+            seconds=self._seconds,
+            in_memory=IN_MEMORY,
+            data={} if source is None else {"name": source.name, "fingerprint": source.fingerprint()},
             protocol={"probe": self.rows[-1].protocol, "mode": "eval, no gradients, no autocast"},
-            model={"series": self.out.name}, notes=self.warned, seconds=self._seconds,
-            verdict=verdict_on(judged, null_sd),
-        )  # fmt: skip
+            model={"series": self.out.name, "watched by": type(self).__name__},
+            notes=self.warned,
+            verdict=training_verdict(self.rows, self._widths),
+        )
         self._written, self._unwritten = (time.monotonic(), time.monotonic() - started), False
         return run
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        """The planes of queries and keys over the steps whose sums are kept."""
+        files = self._files()
+        if not files:
+            return {}
+        parts = [StoredPart(file, lambda: {"attention": AttentionSums()}, {}) for file in files]
+        found = series_arrays([_step_of(file) for file in files], parts)
+        return {f"seed-None/{name}": array for name, array in found.items()}
 
     def keep(self) -> None:
         """`save` for a training that must not end where a disk is full: that is a warning."""

@@ -13,9 +13,8 @@ Cost: one forward pass of the probe with eager attention, and sums that take abo
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,47 +22,50 @@ import torch
 from torch import Tensor, nn
 
 from anisoscope.capture.hidden import HiddenCapture
-from anisoscope.capture.sites import Site, body_of, map_sites
+from anisoscope.capture.sites import body_of
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inference.directions import direction_estimates
 from anisoscope.inputs.files import digest
 from anisoscope.inputs.sources import Source, open_source
 from anisoscope.models.batches.plan import Batch, make_batches
-from anisoscope.models.open import open_model
-from anisoscope.runs.engine import SiteMoments, SumSettings
+from anisoscope.models.devices import sums_device
+from anisoscope.models.open import OpenModel, open_model
+from anisoscope.runs.study import words_of
 from anisoscope.runs.table import Row
-from anisoscope.studies.attention.rows import AttentionSums, attention_rows
+from anisoscope.runs.work.observers import AttentionSums, HiddenSums
+from anisoscope.runs.work.passes import observe
+from anisoscope.studies.attention.rows import attention_rows
 
 LENGTH = 128
 SAMPLE = 64  # queries and keys kept whole, to draw clouds from
 OF_HEADS = (
-    "query_key_cosine", "query_key_dot", "query_drift_ratio", "key_drift_ratio", "entropy", "entropy_normalised",
-    "sink_share", "salience_share",
-)  # fmt: skip
+    *("query_key_cosine", "query_key_dot", "query_drift_ratio", "key_drift_ratio"),
+    *("entropy", "entropy_normalised", "sink_share", "salience_share"),
+)
 """What is kept of single heads; of layers everything is."""
 
 
 @dataclass(frozen=True)
 class ProbeSums:
-    """What one run of the probe left: the moments of every site, and those of queries, keys and attention rows."""
+    """What one run of the probe left: the sums of every site, and those of queries, keys and attention rows."""
 
-    moments: SiteMoments
+    hidden: HiddenSums
     attention: AttentionSums
-    sites: tuple[Site, ...]
     protocol: str
 
     def as_rows(self, *, step: int) -> list[Row]:
         like = Row(step=step, protocol=self.protocol)
         rows = [
-            replace(
-                like, site=site.name, layer=site.layer, metric=e.metric, value=e.value, low=e.low, high=e.high,
-                null=e.null, n=e.n, note=e.note, at=e.at,
-            )
-            for site in self.sites
-            for e in direction_estimates(self.moments.by_site[site.name].sums())
-        ]  # fmt: skip
+            replace(like, site=site, layer=layer, **_columns(estimate))
+            for site, layer in self.hidden.about()["sites"]
+            for estimate in direction_estimates(self.hidden.parts[site].sums())
+        ]
         of_attention = attention_rows(self.attention.heads, self.attention.rows, like=like)
         return rows + [row for row in of_attention if row.head is None or row.metric in OF_HEADS]
+
+
+def _columns(estimate: Any) -> dict[str, Any]:
+    return {name: getattr(estimate, name) for name in ("metric", "value", "low", "high", "null", "n", "note", "at")}
 
 
 class Probe:
@@ -127,24 +129,15 @@ class Probe:
         self.batches, self._protocol = [batch for _, batch in batches], batches.protocol
 
     def _pass(self, module: nn.Module) -> ProbeSums:
-        capture = HiddenCapture(module, sites=self.sites)
-        if not map_sites(module).known:
-            capture.run(self.batches[0], lambda *_: None)  # checks the guess at its sites, with passes of its own
-        weight = next(module.parameters())
-        moments = SiteMoments(SumSettings(spectrum=False, sample=0, device=str(weight.device)))
+        device = sums_device(str(next(module.parameters()).device))
+        hidden = HiddenSums(HiddenCapture(module, sites=self.sites), spectrum=False, sample=0, device=device)
         attention = AttentionSums(sample=SAMPLE)
-        options = {"use_cache": False} if "use_cache" in inspect.signature(module.forward).parameters else {}
-        for batch in self.batches:
-            moments.begin(batch)
-            with ExitStack() as stack:
-                if self.attention:
-                    stack.enter_context(attention.watch(module, batch))
-                stack.enter_context(capture.attached(batch, moments.take))
-                module(**_where(weight, batch.inputs), **options)
-        words = {**self._protocol, **capture.protocol, "pairs": "all pairs of different vectors"}
-        words |= {"attention": attention.protocol} if self.attention else {}
-        protocol = "; ".join(f"{key}: {value}" for key, value in words.items())
-        return ProbeSums(moments, attention, tuple(capture.sites), protocol)
+        observers = {"hidden": hidden, "attention": attention} if self.attention else {"hidden": hidden}
+        watched = OpenModel(module, self.processor, "", type(module).__name__, None, "", None)
+        for place, batch in enumerate(self.batches):
+            observe(watched, batch, observers, first=place == 0)
+        words = [self._protocol, *(observer.about()["protocol"] for observer in observers.values())]
+        return ProbeSums(hidden, attention, words_of({name: word for part in words for name, word in part.items()}))
 
 
 def running_part(model: nn.Module) -> nn.Module:
@@ -179,14 +172,6 @@ def at_rest(model: nn.Module) -> Iterator[None]:
     finally:
         for part, training in modes:
             part.training = training
-
-
-def _where(weight: Tensor, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The inputs where the model is, pixels and sounds in its precision."""
-    return {
-        name: tensor.to(weight.device, weight.dtype if tensor.is_floating_point() else tensor.dtype)
-        for name, tensor in inputs.items()
-    }
 
 
 def _as_batch(given: Mapping[str, Tensor]) -> Batch:

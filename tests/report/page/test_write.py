@@ -163,7 +163,7 @@ def test_a_model_keeps_its_colour_in_every_run(tmp_path):
 
 def test_summary_and_provenance_read_without_scripts(runs, text):
     told = Elements(text).text
-    assert "drifted at all 3 sites" in told
+    assert re.search(r"drifted at (all|\d+ of) \d+ sites", told)
     assert "fingerprint" in told
     assert "one window was short" in told
     assert 'command = "measure"' in told  # the plan that makes the run again

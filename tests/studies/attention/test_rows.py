@@ -16,20 +16,16 @@ from safetensors.numpy import load_file, save_file
 import zoo
 from anisoscope.accumulate.keys import group_of, sequence_keys
 from anisoscope.capture.hidden import HiddenCapture
+from anisoscope.capture.inputs import model_inputs
 from anisoscope.errors import ModelError
 from anisoscope.inference.jackknife import jackknife
 from anisoscope.inputs.sources import Clip, Document, MemorySource, Picture
 from anisoscope.models.batches.plan import Batches, make_batches
 from anisoscope.models.open import OpenModel, open_model
 from anisoscope.runs.table import Row
-from anisoscope.studies.attention.rows import (
-    AttentionSums,
-    attention_rows,
-    drift_directions,
-    head_directions,
-    measure_attention,
-    removal_effects,
-)
+from anisoscope.runs.work.observers import AttentionSums
+from anisoscope.studies.attention.removal import removal_effects
+from anisoscope.studies.attention.rows import attention_rows, drift_directions, head_directions
 
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
@@ -48,6 +44,15 @@ def _source(modality: str) -> MemorySource[Any]:
     return MemorySource(items, modality=modality, name="test")  # type: ignore[arg-type]
 
 
+def measure_attention(model: OpenModel, batches: Any, **options: Any) -> AttentionSums:
+    """The sums of attention over batches."""
+    sums = AttentionSums(**options)
+    for _, batch in batches:
+        with torch.inference_mode(), sums.watch(model, batch):
+            model.module(**model_inputs(model.module, batch.inputs))
+    return sums
+
+
 @cache
 def _model(name: str) -> OpenModel:
     return open_model(zoo.module(name), processor=zoo.processor(name))
@@ -63,7 +68,9 @@ def _batches(model: OpenModel, **options: Any) -> Batches:
 def _measured(name: str) -> tuple[AttentionSums, list[Row]]:
     model = _model(name)
     sums = measure_attention(model, _batches(model))
-    return sums, attention_rows(sums.heads, sums.rows, like=Row(model=name, protocol=sums.protocol))
+    return sums, attention_rows(
+        sums.heads, sums.rows, like=Row(model=name, protocol=sums.about()["protocol"]["attention"])
+    )
 
 
 def _of(rows: list[Row], site: str) -> dict[str, Row]:
@@ -185,7 +192,8 @@ def test_shards_merge_to_the_whole() -> None:
     whole, rows = _measured("llama")
     shards = [measure_attention(model, [pair]) for pair in _batches(model)]
     assert len(shards) > 2
-    merged = AttentionSums.from_state(shards[-1].state())
+    merged = AttentionSums()
+    merged.load(shards[-1].state())
     for shard in shards[:-1]:
         merged.merge(shard)
     for name, expected in whole.state().items():
@@ -220,7 +228,7 @@ def _chosen(kept: np.ndarray) -> list[AttentionSums]:
 def _merged(kept: np.ndarray) -> list[Row]:
     merged = AttentionSums()
     for sums in _chosen(kept):
-        merged.merge(sums)
+        merged.load(sums.state())
     return attention_rows(merged.heads, merged.rows)
 
 
@@ -296,7 +304,7 @@ def test_before_rotation_heads_change_and_rows_do_not() -> None:
     after, rows = _measured("llama")
     before = measure_attention(model, _batches(model), before_rotary=True)
     table = attention_rows(before.heads, before.rows)
-    assert "before rotation" in before.protocol
+    assert "before rotation" in before.about()["protocol"]["attention"]
     one, other = _of(rows, "block.0.head.1"), _of(table, "block.0.head.1")
     assert one["query_key_cosine"].value != pytest.approx(other["query_key_cosine"].value, abs=1e-3)
     assert one["query_drift_ratio"].value != pytest.approx(other["query_drift_ratio"].value, abs=1e-3)
@@ -310,7 +318,7 @@ def test_attention_and_hidden_states_in_one_pass() -> None:
     whole, _ = _measured("bert")
     hidden, sums, sites = HiddenCapture(model.module), AttentionSums(), set()
     for _, batch in _batches(model):
-        with sums.watch(model.module, batch):
+        with sums.watch(model, batch):
             hidden.run(batch, lambda site, *_: sites.add(site))
     assert sites == {"embeddings", *(f"block.{k}" for k in range(3))}
     for name, expected in whole.state().items():
@@ -318,8 +326,7 @@ def test_attention_and_hidden_states_in_one_pass() -> None:
 
 
 def test_no_data_and_no_attention_are_errors() -> None:
-    with pytest.raises(ModelError, match="no attention was seen"):
-        measure_attention(_model("bert"), [])
+    assert measure_attention(_model("bert"), []).heads == {}
     with pytest.raises(ModelError, match="no queries and keys here"):
         measure_attention(_model("resnet"), _batches(_model("resnet")))
 

@@ -19,7 +19,7 @@ from anisoscope.inference.jackknife import jackknife
 from anisoscope.inference.metrics import METRICS, lookup
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.table import Row
-from anisoscope.studies.compare import differences
+from anisoscope.studies.compare.differences import differences
 
 torch.set_num_threads(1)
 
@@ -60,7 +60,7 @@ def test_identical_runs_differ_by_nothing_with_intervals_of_no_width(original):
     assert all("paired by" in row.note for row in rows)
     assert list(chosen(found)) == ["embeddings", "block.0", "block.1", "block.2", "final_norm"]
     assert {(row.value, row.low, row.high) for row in rows} == {(0.0, 0.0, 0.0)}
-    assert found.verdict.startswith("no average cosine changed")
+    assert str(found.verdict).startswith("No average cosine changed")
 
 
 def test_a_change_is_found_from_the_block_on_where_it_was_made(original):
@@ -177,7 +177,11 @@ def test_runs_of_several_models_keep_every_metric_of_each(original, tmp_path):
     other = measured(perturbed(1.0))
 
     def run(name: str, **models: Measurement) -> Measurement:
-        state = {f"{model}|{key}": tensor.clone() for model, m in models.items() for key, tensor in m.state.items()}
+        state = {
+            f"{model}|{key.partition('|')[2]}": tensor.clone()
+            for model, m in models.items()
+            for key, tensor in m.state.items()
+        }
         rows = tuple(replace(row, model=model) for model, m in models.items() for row in m.rows)
         data = {model: next(iter(m.data.values())) for model, m in models.items()}
         both = Measurement(rows, "", (), None, "measure", {}, {}, data, state=state)

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +23,15 @@ from anisoscope.inputs.sources import Document, MemorySource
 from anisoscope.models.batches.plan import make_batches
 from anisoscope.models.fingerprint import module_fingerprint
 from anisoscope.models.open import OpenModel, open_model
-from anisoscope.runs.table import Row
-from anisoscope.studies.intervene.edits import (
-    FACTORS,
-    Intervention,
-    _shifting,
-    applied,
-    editing,
-    find_means,
-    find_shifts,
-)
-from anisoscope.studies.intervene.outcomes import intervene
-from anisoscope.studies.intervene.study import batch_positions, verdict
-from anisoscope.studies.intervene.task import Task, make_task
+from anisoscope.runs.measurement import Measurement
+from anisoscope.runs.perform import perform
+from anisoscope.runs.settings import Machine
+from anisoscope.runs.store import open_run
+from anisoscope.runs.work import passes
+from anisoscope.studies.intervene import FACTORS, story
+from anisoscope.studies.intervene.edits import Intervention, Means, _shifting, applied, editing
+from anisoscope.studies.intervene.measuring import MeanSums, ShiftSums, add_means, add_shifts
+from anisoscope.studies.intervene.task import Task, batch_positions, make_task
 
 TEXT = "the cat sat on the mat and looked at the small bird that sang in the old tree by the river "
 
@@ -40,18 +43,26 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return open_model(folder)
 
 
-def batches(model: OpenModel):
+def texts() -> list[Document]:
     words = TEXT.split()
     rng = np.random.default_rng(0)
-    texts = [Document(f"text {i}", " ".join(rng.permutation(words))) for i in range(12)]
-    return make_batches(model, MemorySource(texts, modality="text", name="small texts"), length=16)
+    return [Document(f"text {i}", " ".join(rng.permutation(words))) for i in range(12)]
 
 
-def value(rows: list[Row], site: str, metric: str) -> float:
-    found = [row.value for row in rows if row.site == site and row.metric == metric]
-    assert len(found) == 1
-    assert found[0] is not None
-    return found[0]
+def batches(model: OpenModel):
+    return make_batches(model, MemorySource(texts(), modality="text", name="small texts"), length=16)
+
+
+def intervene(model: OpenModel, **settings: Any) -> Measurement:
+    """The study of a model in memory."""
+    given = {"models": [model.module], "processor": model.processor, "data": texts()}
+    return perform("intervene", {"model": "m", "length": 16, **settings}, given=given)
+
+
+def value(found: Measurement, site: str, metric: str) -> float:
+    number = found.value(metric, site=site)
+    assert number is not None
+    return number
 
 
 def blocks_of(model: OpenModel) -> list[Site]:
@@ -62,14 +73,27 @@ def tasks(model: OpenModel) -> list[Task]:
     return [make_task(model, batch) for _, batch in batches(model)]
 
 
+def means_of(model: OpenModel, some: list[Task], **options: Any) -> Means:
+    sums, blocks = MeanSums(), blocks_of(model)
+    for task in some:
+        add_means(sums, model, task, blocks, **options)
+    return sums.means(blocks, before_rotary=options.get("before_rotary", False))
+
+
+def shifts_of(model: OpenModel, some: list[Task], factor: float, means: Means) -> dict[str, torch.Tensor]:
+    sums = ShiftSums()
+    for task in some:
+        add_shifts(sums, model, task, blocks_of(model), {"wanted": (factor, means.hidden)})
+    return sums.shifts("wanted")
+
+
 def states(model: OpenModel, name: str | None, *, before_rotary: bool = False) -> dict[str, torch.Tensor]:
     """What each block hands on under an intervention, in one batch of all windows, after the first position."""
     (task,) = tasks(model)
     blocks = blocks_of(model)
-    means = find_means(model, [task], blocks, attention=True, before_rotary=before_rotary)
-    wanted = {name: (FACTORS[name], means.hidden)} if name in FACTORS else {}
-    shifts = find_shifts(model, [task], blocks, wanted)
-    change = Intervention(name or "untouched", means, shifts.get(name or "", {}), means.hidden)
+    means = means_of(model, [task], before_rotary=before_rotary)
+    shifts = shifts_of(model, [task], FACTORS[name], means) if name in FACTORS else {}
+    change = Intervention(name or "untouched", means, shifts, means.hidden)
     found: dict[str, torch.Tensor] = {}
 
     def look(site: Site, state: torch.Tensor) -> torch.Tensor:
@@ -112,14 +136,14 @@ def test_the_first_position_is_neither_counted_nor_moved() -> None:
 
 
 def test_a_factor_of_one_shifts_nothing_at_all(model: OpenModel) -> None:
-    blocks, some = blocks_of(model), tasks(model)
-    means = find_means(model, some, blocks, attention=False)
-    shifts = find_shifts(model, some, blocks, {"same": (1.0, means.hidden)})["same"]
+    some = tasks(model)
+    shifts = shifts_of(model, some, 1.0, means_of(model, some, attention=False))
+    assert shifts
     assert all(not shift.any() for shift in shifts.values())
 
 
 def test_the_control_turns_all_blocks_alike(model: OpenModel) -> None:
-    means = find_means(model, tasks(model), blocks_of(model), attention=True)
+    means = means_of(model, tasks(model))
     control = means.turned(seed=3)
     for side in ("hidden", "queries", "keys"):
         for site, mean in getattr(means, side).items():
@@ -134,7 +158,7 @@ def test_means_before_rotation_are_those_of_the_projections(tmp_path: Path) -> N
     zoo.save("llama", tmp_path)
     model = open_model(tmp_path)
     (task,) = tasks(model)
-    means = find_means(model, [task], blocks_of(model), attention=True, before_rotary=True)
+    means = means_of(model, [task], before_rotary=True)
     flat = {site: means.queries[site.name].flatten() for site in blocks_of(model)}
     handles = [
         model.module.get_submodule(f"{site.path}.self_attn.q_proj").register_forward_hook(
@@ -160,24 +184,28 @@ def test_one_module_that_runs_as_several_blocks_is_edited_once_a_block(tmp_path:
     torch.manual_seed(0)
     zoo.save("bert", tmp_path)
     config = AlbertConfig(
-        vocab_size=600, embedding_size=16, hidden_size=16, num_hidden_layers=3, num_attention_heads=2,
+        vocab_size=600,
+        embedding_size=16,
+        hidden_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=2,
         intermediate_size=32,
-    )  # fmt: skip
+    )
     model = open_model(AlbertModel(config), processor=open_model(tmp_path).processor)
     for state in states(model, "mean_hidden").values():
         assert state.mean(0).abs().max() < 1e-5
 
 
 def test_every_change_has_an_interval_and_the_untouched_model_has_none_to_tell(model: OpenModel) -> None:
-    rows = intervene(model, batches(model), what=("mean_query",))
+    rows = intervene(model, what=["mean_query"])
     for metric in ("entropy_normalised", "max_probability", "sink_share", "last_cosine"):
-        found = next(row for row in rows if (row.site, row.metric) == ("mean_query", f"{metric}_change"))
+        found = next(row for row in rows.rows if (row.site, row.metric) == ("mean_query", f"{metric}_change"))
         assert found.low is not None
         assert found.low <= found.value <= found.high  # pyright: ignore
         assert value(rows, "untouched", f"{metric}_change") == 0
         before, after = value(rows, "untouched", metric), value(rows, "mean_query", metric)
         assert found.value == pytest.approx(after - before, abs=1e-9)
-    assert verdict(rows).startswith("average cosine at the last block")
+    assert str(rows.verdict).startswith("The average cosine at the last block of the untouched model is ")
 
 
 def test_an_encoder_decoder_is_asked_nothing(tmp_path: Path) -> None:
@@ -187,8 +215,8 @@ def test_an_encoder_decoder_is_asked_nothing(tmp_path: Path) -> None:
     body = open_model(tmp_path)
     network = transformers.T5ForConditionalGeneration(body.module.config)  # pyright: ignore[reportArgumentType]  # a T5Config
     model = open_model(network, processor=body.processor)
-    rows = intervene(model, batches(model), what=("mean_key",), layers="encoder.block.*")
-    assert not [row for row in rows if row.metric in ("loss", "kl")]
+    rows = intervene(model, what=["mean_key"], layers="encoder.block.*")
+    assert not [row for row in rows.rows if row.metric in ("loss", "kl")]
     assert value(rows, "mean_key", "last_cosine_change") == pytest.approx(0, abs=1e-5)
 
 
@@ -204,14 +232,14 @@ def test_the_model_is_left_as_it_was(model: OpenModel) -> None:
     before = module_fingerprint(model.module)
     config: Any = model.module.config
     implementation = config._attn_implementation
-    rows = intervene(model, batches(model), what=("mean_query", "final_norm_bias", "mean_hidden"))
+    rows = intervene(model, what=["mean_query", "final_norm_bias", "mean_hidden"])
     assert module_fingerprint(model.module) == before
     assert config._attn_implementation == implementation
-    assert {"untouched", "mean_hidden", "mean_hidden.control"} <= {row.site for row in rows}
+    assert {"untouched", "mean_hidden", "mean_hidden.control"} <= {row.site for row in rows.rows}
 
 
 def test_removing_the_mean_state_takes_the_cosine_of_the_last_block_down(model: OpenModel) -> None:
-    rows = intervene(model, batches(model), what=("mean_hidden",), layers=blocks_of(model)[0].name)
+    rows = intervene(model, what=["mean_hidden"], layers=blocks_of(model)[0].name)
     assert value(rows, "mean_hidden", "last_cosine") < value(rows, "untouched", "last_cosine")
 
 
@@ -225,7 +253,7 @@ def test_the_loss_is_that_of_the_library(name: str, tmp_path) -> None:
     torch.manual_seed(0)
     network = getattr(transformers, head)(body.module.config).eval()
     model = open_model(network, processor=body.processor)
-    rows = intervene(model, batches(model), what=("mean_key",))
+    rows = intervene(model, what=["mean_key"])
     assert value(rows, "mean_key", "kl") == pytest.approx(0.0, abs=1e-6)
     assert value(rows, "mean_key", "loss_change") == pytest.approx(0.0, abs=1e-5)
     if name == "gpt2":
@@ -240,5 +268,117 @@ def test_the_loss_is_that_of_the_library(name: str, tmp_path) -> None:
 
 
 def test_an_unknown_intervention_is_refused(model: OpenModel) -> None:
-    with pytest.raises(UsageError, match="unknown intervention"):
-        intervene(model, batches(model), what=("lobotomy",))
+    with pytest.raises(UsageError, match="what"):
+        intervene(model, what=["lobotomy"])
+
+
+def test_what_a_model_cannot_have_is_said(tmp_path: Path) -> None:
+    zoo.save("bert", tmp_path)
+    found = intervene(open_model(tmp_path), what=["final_norm_bias"])
+    assert {row.site for row in found.rows} == {"untouched"}
+    assert any("final_norm_bias" in note for note in found.notes)
+
+
+def test_inputs_are_brought_to_the_model(model: OpenModel) -> None:
+    """By the one place that knows its device, precision and cache; labels follow the logits."""
+    seen: list[dict[str, Any]] = []
+    hook = model.module.register_forward_pre_hook(lambda _, __, given: seen.append(given), with_kwargs=True)
+    intervene(model, what=["mean_hidden"])
+    hook.remove()
+    takes_cache = "use_cache" in inspect.signature(model.module.forward).parameters
+    assert len(seen) == 1 + 3 + 3  # means, shifts, outcomes of one batch
+    assert all(given.get("use_cache", not takes_cache) is not takes_cache for given in seen)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A causal model with its head, and a text."""
+    root = tmp_path_factory.mktemp("headed")
+    zoo.save("gpt2", root / "gpt2")
+    (root / "lines.txt").write_text("\n".join(document.text for document in texts()))
+    return root
+
+
+def asked(folder: Path) -> dict[str, Any]:
+    what = ["mean_query", "mean_hidden", "top_components"]
+    return {"model": str(folder / "gpt2"), "data": [str(folder / "lines.txt")], "documents": "lines", "what": what}
+
+
+@contextmanager
+def forwards(most: int | None = None) -> Iterator[list[int]]:
+    """Within this context the forward passes of the model are counted; one more than `most` is a kill."""
+    from transformers import GPT2Model
+
+    done: list[int] = []
+    forward = GPT2Model.forward
+
+    def counting(self: Any, *args: Any, **given: Any) -> Any:
+        if len(done) == most:
+            raise KeyboardInterrupt
+        done.append(1)
+        return forward(self, *args, **given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GPT2Model, "forward", counting)
+        patch.setattr(passes, "SAVE_EVERY", -1.0)
+        patch.setattr(passes, "_SAVING_SHARE", float("inf"))
+        yield done
+
+
+@pytest.mark.parametrize(("means", "shifts", "outcomes"), [(5, 0, 0), (12, 16, 0), (12, 36, 45)])
+def test_every_pass_goes_on_after_a_kill_with_equal_numbers(
+    folder: Path, tmp_path: Path, means: int, shifts: int, outcomes: int
+) -> None:
+    """Twelve batches; each takes a forward pass for the means, three for the shifts, seven for the outcomes."""
+    machine, killed_after = Machine(batch_tokens=64), means + shifts + outcomes
+    with forwards() as whole:
+        expected = perform("intervene", asked(folder), machine=machine)
+    assert len(whole) == 12 * (1 + 3 + 7)
+    with forwards(killed_after), pytest.raises(KeyboardInterrupt):
+        perform("intervene", asked(folder), machine=machine, out=tmp_path / "run")
+    with forwards() as again:
+        resumed = perform("intervene", asked(folder), machine=machine, out=tmp_path / "run")
+    assert [replace(row, run="") for row in resumed.rows] == list(expected.rows)
+    assert len(again) == len(whole) - killed_after + shifts % 3 + outcomes % 7  # only the batch that was cut short
+
+
+def test_shards_are_refused(folder: Path) -> None:
+    with pytest.raises(UsageError, match="no shards"):
+        perform("intervene", asked(folder), machine=Machine(shard="0/2"))
+
+
+def test_the_story_has_one_line_per_intervention(folder: Path) -> None:
+    found = perform("intervene", asked(folder))
+    told = story(found.rows)
+    (table,) = told.tables
+    assert [cells[0] for cells in table.cells] == ["mean_query", "mean_hidden", "top_components"]
+    assert list(table.columns[:4]) == ["intervention", "loss", "control", "KL"]
+    control = value(found, "mean_hidden.control", "loss_change")
+    assert table.cells[1][2].rstrip("* ") == f"{round(control, 4):+.4f}"
+    widths = [max(map(len, column)) for column in zip(table.columns, *table.cells, strict=True)]
+    assert sum(widths) + 2 * len(widths) <= 80
+    assert [cells[0] for cells in told.more[0].cells] == [f"{cells[0]}.control" for cells in table.cells]
+    assert str(found.verdict).startswith(
+        f"The loss of the untouched model is {value(found, 'untouched', 'loss'):.3f} nats"
+    )
+
+
+def test_two_processes_find_what_one_does(folder: Path, tmp_path: Path) -> None:
+    """With one window per batch nothing depends on who runs which."""
+    settings, machine = asked(folder), Machine(batch_tokens=1)
+    words = ["intervene", settings["model"], "--data", settings["data"][0], "--documents", "lines", "--no-figures"]
+    words += ["--what", ",".join(settings["what"]), "--batch-tokens", "1", "--out", str(tmp_path / "run")]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(
+        [*launcher, "-m", "anisoscope", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    alone, shared = perform("intervene", settings, machine=machine).rows, open_run(tmp_path / "run").rows()
+    assert [(row.site, row.metric, row.n) for row in shared] == [(row.site, row.metric, row.n) for row in alone]
+    np.testing.assert_allclose([row.value for row in shared], [row.value for row in alone], atol=1e-9)

@@ -23,8 +23,9 @@ from torch import nn
 import zoo
 from anisoscope.errors import InputError, StoreError, UsageError
 from anisoscope.runs.measurement import Measurement
-from anisoscope.studies.measure import study as layers
-from anisoscope.studies.measure.study import Machine, MeasureSettings, measure_models
+from anisoscope.runs.perform import perform
+from anisoscope.runs.settings import Machine
+from anisoscope.studies.measure import MeasureSettings
 
 torch.set_num_threads(1)
 
@@ -116,7 +117,7 @@ def measured(name: str, data: dict[str, Path], folder: Path, **options: Any) -> 
     checkpoint = zoo.save(base, folder / "checkpoint")
     settings = {"data": [str(data[modality_of(name)])], "documents": "file", "spectrum": False, "neighbours": False}
     chosen = MeasureSettings(models=[str(checkpoint)], tower=tower or None, **{**settings, **options})
-    return measure_models(chosen, out=folder / "run")
+    return perform("measure", chosen, out=folder / "run")
 
 
 # --- the reference ----------------------------------------------------------------------------------------------------
@@ -318,27 +319,27 @@ def test_long_documents_are_cut_into_windows_and_nothing_is_lost(data, tmp_path)
 def test_several_models_make_one_run(data, tmp_path):
     folders = [str(zoo.save(name, tmp_path / name)) for name in ("gpt2", "bert")]
     settings = {"data": [str(data["text"])], "documents": "file", "spectrum": False, "neighbours": False}
-    both = measure_models(MeasureSettings(models=folders, **settings), out=tmp_path / "both")
+    both = perform("measure", MeasureSettings(models=folders, **settings), out=tmp_path / "both")
     assert list(dict.fromkeys(row.model for row in both.rows)) == ["gpt2", "bert"]
     for name, folder in zip(("gpt2", "bert"), folders, strict=True):
-        alone = measure_models(MeasureSettings(models=[folder], **settings), out=tmp_path / f"{name}-run")
+        alone = perform("measure", MeasureSettings(models=[folder], **settings), out=tmp_path / f"{name}-run")
         together = [row for row in both.rows if row.model == name]
         assert [(r.site, r.metric, r.value) for r in alone.rows] == [(r.site, r.metric, r.value) for r in together]
-    assert both.verdict.startswith("gpt2: ") or "; bert: " in both.verdict
+    assert "of 9 sites" in str(both.verdict)  # five of one, four of the other
 
 
 def test_models_of_two_modalities_share_no_data(data, tmp_path):
     folders = [str(zoo.save(name, tmp_path / name)) for name in ("bert", "vit")]
     settings = MeasureSettings(models=folders, data=[str(data["text"])], documents="file", neighbours=False)
     with pytest.raises((InputError, UsageError)):
-        measure_models(settings, out=tmp_path / "run")
+        perform("measure", settings, out=tmp_path / "run")
 
 
 def test_batch_size_does_not_matter(data, tmp_path):
     checkpoint = zoo.save("llama", tmp_path / "llama")
     settings = MeasureSettings(models=[str(checkpoint)], data=[str(data["text"])], documents="file", neighbours=False)
     padded, alone = (
-        measure_models(settings, machine=Machine(batch_tokens=tokens), out=tmp_path / str(tokens))
+        perform("measure", settings, machine=Machine(batch_tokens=tokens), out=tmp_path / str(tokens))
         for tokens in (8192, 1)
     )
     for a, b in zip(padded.rows, alone.rows, strict=True):
@@ -363,28 +364,28 @@ def small(data, tmp_path) -> MeasureSettings:
 
 
 def test_a_finished_run_is_used_again(small, tmp_path, monkeypatch):
-    before = measure_models(small, out=tmp_path / "run")
-    monkeypatch.setattr(layers, "measure_named", lambda *_, **__: pytest.fail("measured again"))
-    again = measure_models(small, out=tmp_path / "run")
+    before = perform("measure", small, out=tmp_path / "run")
+    monkeypatch.setattr("anisoscope.models.open.open_model", lambda *_, **__: pytest.fail("opened again"))
+    again = perform("measure", small, out=tmp_path / "run")
     assert again.rows == before.rows
     assert again.verdict == before.verdict
 
 
 def test_changed_data_is_refused(small, tmp_path):
-    before = measure_models(small, out=tmp_path / "run")
+    before = perform("measure", small, out=tmp_path / "run")
     Path(small.data[0], "0.txt").write_text("Something else altogether.", encoding="utf-8")
-    with pytest.raises(StoreError, match="the data changed"):
-        measure_models(small, out=tmp_path / "run")
-    after = measure_models(small, out=tmp_path / "run", existing="replace")
+    with pytest.raises(StoreError, match=r"the data .* changed"):
+        perform("measure", small, out=tmp_path / "run")
+    after = perform("measure", small, out=tmp_path / "run", existing="replace")
     assert after.value("mean_cosine", site="block.0") != before.value("mean_cosine", site="block.0")
 
 
 def test_other_settings_are_refused_by_name(small, tmp_path):
-    measure_models(small, out=tmp_path / "run")
+    perform("measure", small, out=tmp_path / "run")
     with pytest.raises(StoreError, match="specials was 'keep', now 'drop'"):
-        measure_models(small.model_copy(update={"specials": "drop"}), out=tmp_path / "run")
+        perform("measure", small.model_copy(update={"specials": "drop"}), out=tmp_path / "run")
 
 
 def test_no_model_is_bad_use():
-    with pytest.raises(UsageError, match="no model was named"):
-        measure_models(MeasureSettings(models=[]))
+    with pytest.raises(UsageError, match="'models'"):
+        perform("measure", {"models": []})

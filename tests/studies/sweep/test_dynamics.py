@@ -9,21 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from anisoscope.studies.attention.study import AttentionSettings, attention_study
-from anisoscope.studies.measure.study import MeasureSettings, measure_models
-from anisoscope.studies.sweep.study import SweepSettings, sweep_series
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 import zoo
 from anisoscope.accumulate.heads import Heads
-from anisoscope.errors import ModelError, StoreError, UsageError
+from anisoscope.errors import ModelError, UsageError
 from anisoscope.models.stand_ins import processors as stand_in_processors
 from anisoscope.runs.measurement import Measurement
+from anisoscope.runs.perform import perform
 from anisoscope.runs.store import open_run
 from anisoscope.runs.table import Row
-from anisoscope.studies.sweep import study as module
-from anisoscope.studies.sweep.dynamics import agreeing, kept_of, series_arrays, verdict_on
+from anisoscope.runs.work.collected import Part
+from anisoscope.runs.work.observers import AttentionSums
+from anisoscope.studies.attention.story import agreeing
+from anisoscope.studies.sweep import SweepSettings
+from anisoscope.studies.sweep.dynamics import series_arrays
+from anisoscope.studies.sweep.story import training_verdict
 
 STEPS = (0, 8, 16)
 
@@ -46,17 +47,18 @@ def filled(queries: torch.Tensor, keys: torch.Tensor) -> Heads:
 
 
 @pytest.fixture
-def stacked(tmp_path: Path) -> tuple[dict[str, NDArray], NDArray, NDArray]:
+def stacked() -> tuple[dict[str, NDArray], NDArray, NDArray]:
     """The arrays of three steps, and all their queries and keys (steps, heads, vectors, d); two heads share keys."""
     rng = np.random.default_rng(0)
-    files, every_query, every_key = [], [], []
+    parts, every_query, every_key = [], [], []
     for step in range(3):
         queries, keys = cloud(rng, 4, step), cloud(rng, 2, step)
-        files.append(tmp_path / f"{step}.safetensors")
-        save_file(kept_of({"block.0": filled(queries, keys)}), files[-1])
+        sums = AttentionSums()
+        sums.parts["block.0/heads"] = filled(queries, keys)
+        parts.append(Part({"attention": sums}))
         every_query.append(queries.transpose(0, 1).flatten(1, 2).numpy())
         every_key.append(keys.repeat_interleave(2, dim=1).transpose(0, 1).flatten(1, 2).numpy())
-    return series_arrays([0, 8, 16], files), np.stack(every_query), np.stack(every_key)
+    return series_arrays([0, 8, 16], parts), np.stack(every_query), np.stack(every_key)
 
 
 @pytest.mark.parametrize("plane", ["union", "keys", "queries"])
@@ -111,10 +113,10 @@ def test_heads_beyond_the_null_are_counted() -> None:
         return Row(site=site, layer=0, head=head, metric="query_key_cosine", value=value, step=step)
 
     rows = [row(0, 0.9, 1), row(1, -0.9, 1), row(2, 0.1, 1), row(3, None, 1)]
-    assert agreeing(rows, {"block.0": 0.25}) == (1, 1, 3)
+    assert agreeing(rows, {"block.0": 16}) == (1, 1, 3)
     assert agreeing([], {}) is None
     before = [row(head, 0.0, 0) for head in range(3)]
-    assert "0 → 2 of 3 (1 common, 1 opposite)" in verdict_on(before + rows, {"block.0": 0.25})
+    assert "0 → 2 of 3 (1 common, 1 opposite" in training_verdict(before + rows, {"block.0": 16})
 
 
 # -- sweeps ------------------------------------------------------------------------------------------------------------
@@ -144,7 +146,7 @@ def settings(series: Path, text: Path) -> Callable[..., SweepSettings]:
 
 @pytest.fixture(scope="module")
 def swept(settings: Callable[..., SweepSettings], tmp_path_factory: pytest.TempPathFactory) -> Measurement:
-    return sweep_series(settings(), out=tmp_path_factory.mktemp("swept") / "run")
+    return perform("sweep", settings(), out=tmp_path_factory.mktemp("swept") / "run")
 
 
 def values(measurement: Measurement) -> dict[tuple, tuple]:
@@ -164,10 +166,8 @@ def test_every_step_has_the_numbers_of_a_measurement_of_its_own(
     swept: Measurement, series: Path, text: Path, tmp_path: Path
 ) -> None:
     place, data = str(series / "checkpoint-8"), {"data": [str(text)], "documents": "lines"}
-    hidden = measure_models(
-        MeasureSettings(models=[place], spectrum=False, neighbours=False, **data), out=tmp_path / "hidden"
-    )
-    attention = attention_study(AttentionSettings(model=place, **data), out=tmp_path / "attention")
+    hidden = perform("measure", {"models": [place], "spectrum": False, "neighbours": False, **data})
+    attention = perform("attention", {"model": place, **data})
     found = {key[2:]: value for key, value in values(swept).items() if key[0] == 8}
     expected = {key[2:]: value for key, value in {**values(hidden), **values(attention)}.items()}
     shared = set(found) & set(expected)
@@ -192,53 +192,8 @@ def test_the_run_holds_all_steps_and_their_planes(swept: Measurement) -> None:
     assert arrays["seed-None/block.2/union/query_points"].shape == (3, zoo.HEADS, 16, 2)
     checkpoints = swept.run.manifest["model"]["checkpoints"]
     assert len({one["sha256"] for one in checkpoints}) == 3
-    assert "step 0 to 16" in swept.verdict
+    assert "16" in str(swept.verdict)
     assert swept.notes == ()
-
-
-def test_a_killed_sweep_goes_on_to_the_same_numbers(
-    swept: Measurement, settings: Callable[..., SweepSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept, opened = [], []
-
-    def killed(heads):
-        kept.append(1)
-        if len(kept) == 2:
-            raise KeyboardInterrupt
-        return kept_of(heads)
-
-    monkeypatch.setattr(module, "kept_of", killed)
-    with pytest.raises(KeyboardInterrupt):
-        sweep_series(settings(), out=tmp_path / "run")
-    monkeypatch.setattr(module, "kept_of", kept_of)
-    assert (tmp_path / "run/partial/seed-None-step-0/manifest.json").exists()
-    (tmp_path / "run/partial/seed-None-step-8").mkdir()
-    (tmp_path / "run/partial/seed-None-step-8/arrays.safetensors").write_bytes(b"half")
-    load = module._load
-    monkeypatch.setattr(module, "_load", lambda one, *others: (opened.append(one.step), load(one, *others))[1])
-    again = sweep_series(settings(), out=tmp_path / "run")
-    assert opened == [8, 16]
-    assert values(again) == values(swept)
-    assert again.run is not None
-    assert swept.run is not None
-    before, after = swept.run.arrays(), again.run.arrays()
-    assert set(before) == set(after)
-    assert all(np.array_equal(before[name], after[name]) for name in before)
-
-
-def test_a_finished_sweep_is_used_again_only_on_the_same_data(
-    settings: Callable[..., SweepSettings], text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = tmp_path / "own.txt"
-    shutil.copy(text, data)
-    mine = settings(data=[str(data)], steps="0,", sites=["attention"])
-    first = sweep_series(mine, out=tmp_path / "run")
-    assert not [row for row in first.rows if row.metric == "mean_cosine"]
-    monkeypatch.setattr(module, "_load", lambda *_: pytest.fail("opened again"))
-    assert values(sweep_series(mine, out=tmp_path / "run")) == values(first)
-    data.write_text("other words\n")
-    with pytest.raises(StoreError, match="data changed"):
-        sweep_series(mine, out=tmp_path / "run")
 
 
 def test_missing_broken_and_equal_checkpoints_are_told_and_the_sweep_goes_on(
@@ -251,7 +206,7 @@ def test_missing_broken_and_equal_checkpoints_are_told_and_the_sweep_goes_on(
     (folder / "checkpoint-40").mkdir()
     shutil.copy(series / "checkpoint-0/config.json", folder / "checkpoint-40")
     chosen = "0,8,12,24,32,40"
-    result = sweep_series(settings(series=str(folder), steps=chosen, sites=["hidden"]), out=tmp_path / "run")
+    result = perform("sweep", settings(series=str(folder), steps=chosen, sites=["hidden"]), out=tmp_path / "run")
     assert {row.step for row in result.rows} == {0, 8, 24}
     told = "\n".join(result.notes)
     assert "missing: step 12: no such checkpoint" in told
@@ -267,7 +222,7 @@ def test_seeds_are_kept_apart(series: Path, settings: Callable[..., SweepSetting
     folder = tmp_path / "training"
     for seed, step, source in ((0, 0, 0), (0, 8, 8), (1, 0, 16)):
         shutil.copytree(series / f"checkpoint-{source}", folder / f"seed-{seed}" / f"checkpoint-{step}")
-    result = sweep_series(settings(series=str(folder), sites=["attention"]), out=tmp_path / "run")
+    result = perform("sweep", settings(series=str(folder), sites=["attention"]), out=tmp_path / "run")
     assert {(row.seed, row.step) for row in result.rows} == {(0, 0), (0, 8), (1, 0)}
     assert result.notes == ("missing: step 8 of seed 1: no such checkpoint",)
     assert result.run is not None
@@ -281,6 +236,6 @@ def test_a_series_that_cannot_be_opened_and_unknown_sites_are_refused(
 ) -> None:
     (tmp_path / "training/checkpoint-1").mkdir(parents=True)
     with pytest.raises(ModelError, match="no checkpoint of the series could be measured"):
-        sweep_series(settings(series=str(tmp_path / "training")), out=tmp_path / "run")
-    with pytest.raises(UsageError, match="unknown sites"):
-        sweep_series(settings(sites=["hiden"]), out=tmp_path / "other")
+        perform("sweep", settings(series=str(tmp_path / "training")), out=tmp_path / "run")
+    with pytest.raises(UsageError, match='did you mean "hidden"'):
+        perform("sweep", {"series": "embedded", "sites": ["hiden"]}, out=tmp_path / "other")

@@ -7,7 +7,7 @@ import pytest
 
 import zoo
 from anisoscope.runs.measurement import Measurement
-from anisoscope.studies.sweep.study import SweepSettings, sweep_series
+from anisoscope.runs.perform import perform
 
 STEPS = (0, 8)
 
@@ -18,8 +18,8 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Measurement:
     for step in STEPS:
         zoo.save("gpt_neox", folder / f"checkpoint-{step}", seed=step)
     (folder / "text.txt").write_text("some words that are not looked at\n")
-    settings = SweepSettings(series=str(folder), sites=["vocabulary"], data=[str(folder / "text.txt")])
-    return sweep_series(settings, out=folder / "run")
+    settings = {"series": str(folder), "sites": ["vocabulary"], "data": [str(folder / "text.txt")]}
+    return perform("sweep", settings, out=folder / "run")
 
 
 def test_only_vocabularies_are_measured(swept: Measurement) -> None:

@@ -1,29 +1,55 @@
-"""Arms trained and measured alike, in pieces; means and intervals over seeds; one figure."""
+"""Arms trained and measured alike, in pieces; means and intervals over seeds; what is said, shown and drawn."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from rich.cells import cell_len
+from rich.console import Console
 from scipy import stats
 
-from anisoscope.errors import UsageError
-from anisoscope.models import attention_kinds as attention_variants
+from anisoscope.errors import StoreError, UsageError
+from anisoscope.models import attention_kinds
 from anisoscope.report.figures.variants import CHANGES, PANELS, figure_variants, figures
+from anisoscope.report.terminal import tell
+from anisoscope.runs.measurement import Measurement
+from anisoscope.runs.perform import perform, plan_of
 from anisoscope.runs.store import open_run, write_run
+from anisoscope.runs.study import find_study
 from anisoscope.runs.table import Row
-from anisoscope.studies.variants import study as variants
-from anisoscope.studies.variants.rows import averages, block_rows, differences, summary, verdict
-from anisoscope.studies.variants.study import ARMS, VariantsSettings, run_variants
-from anisoscope.training.pretrain import pretrain
-from anisoscope.training.recipe import make_recipe
+from anisoscope.studies.variants import ARMS, VariantsSettings, trained
+from anisoscope.studies.variants.rows import averages, block_rows, comparable, differences, verdict
+from anisoscope.studies.variants.story import summary
 from anisoscope.training.series import read_log
 
-SMALL = {"layers": 2, "hidden": 16, "heads": 2, "length": 32, "batch": 4, "validation_batches": 2}
+SMALL = {"layers": 1, "hidden": 16, "heads": 2, "length": 32, "batch": 4, "validation_batches": 2, "warmup": 2}
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    (tmp_path / "text").write_bytes(b"The quick brown fox jumps over the lazy dog.\n" * 300)
+    return str(tmp_path / "text")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def asked(text: str, **changes: Any) -> dict[str, Any]:
+    return {"data": [text], "texts": [text], "seeds": [0], "steps": 3, "recipe": SMALL, "limit": 3, **changes}
 
 
 def test_the_arms_are_all_variants_of_attention() -> None:
-    assert tuple(ARMS["attention"]) == attention_variants.VARIANTS
+    assert tuple(ARMS["attention"]) == attention_kinds.VARIANTS
 
 
 def test_arms_differ_in_nothing_but_the_arm() -> None:
@@ -38,8 +64,53 @@ def test_arms_differ_in_nothing_but_the_arm() -> None:
         "headless": ("bert", "headless"),
         "headless_clm": ("gpt2", "headless"),
     }
-    with pytest.raises(UsageError, match="softermax"):
-        VariantsSettings(data=["-"], arms=["softermax"]).chosen()
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"arms": ["softmax", "gatd"]}, 'did you mean "gated"'),
+        ({"compare": "atention"}, 'did you mean "attention"'),
+        ({"recipe": {"hiden": 96}}, 'did you mean "hidden"'),
+        ({"recipe": {"hidden": 97}}, "not a multiple"),
+        ({"recipe": {"steps": 5}}, "give --steps"),
+        ({"recipe": {"attention": "gated"}}, "every arm sets"),
+        ({"seeds": "x"}, "seeds"),
+        ({"plan": "absent.toml"}, "no such file"),
+        ({"plan": {"wide": {"seeds": [1]}}}, "all arms share"),
+    ],
+)
+def test_what_is_wrong_is_named_before_anything_is_trained(settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        VariantsSettings.check({"data": ["-"], **settings})
+
+
+def test_a_plan_of_arms_is_read_and_recorded(tmp_path: Path) -> None:
+    plan = tmp_path / "widths.toml"
+    plan.write_text("[narrow]\nhidden = 32\n[wide]\nhidden = 64\nattention = 'gated'\n")
+    settings = VariantsSettings.check({"data": ["-"], "plan": str(plan), "recipe": {"layers": 2, "heads": 2}})
+    recipes = settings.chosen()
+    assert {arm: (r.hidden, r.attention, r.layers) for arm, r in recipes.items()} == {
+        "narrow": (32, "softmax", 2),
+        "wide": (64, "gated", 2),
+    }
+    plan.unlink()
+    assert VariantsSettings.check(json.loads(json.dumps(settings.as_dict()))).chosen() == recipes
+    assert list(VariantsSettings.check({**settings.as_dict(), "arms": ["wide"]}).chosen()) == ["wide"]
+    (tmp_path / "flat.toml").write_text("hidden = 32\n")
+    with pytest.raises(UsageError, match="not a plan"):
+        VariantsSettings.check({"data": ["-"], "plan": str(tmp_path / "flat.toml")})
+
+
+def test_losses_of_different_tasks_are_not_subtracted() -> None:
+    recipes = VariantsSettings(data=["-"], plan={"a": {}, "b": {"attention": "gated"}, "c": {"mask": 0.3}}).chosen()
+    changes = [Row(model=arm, metric=name) for arm in "bc" for name in ("validation_loss_difference", "entropy")]
+    kept = comparable(changes, recipes, control="a")
+    assert [(row.model, row.metric) for row in kept] == [
+        ("b", "validation_loss_difference"),
+        ("b", "entropy"),
+        ("c", "entropy"),
+    ]
 
 
 def test_means_and_intervals_over_seeds() -> None:
@@ -71,63 +142,93 @@ def test_differences_are_taken_within_a_seed() -> None:
     assert unpaired.low < 0 < unpaired.high
 
 
-def test_the_verdict_says_higher_and_lower_where_intervals_leave_zero_out() -> None:
-    def rows_of(arm: str, losses: list[float], cosines: list[float]) -> list[Row]:
-        rows = [Row(model=arm, metric="validation_loss", value=v, seed=s) for s, v in enumerate(losses)]
-        return rows + [
-            Row(model=arm, site=f"block.{k}", layer=k, metric="mean_cosine", value=v + 0.1 * k, seed=s)
-            for s, v in enumerate(cosines)
-            for k in (0, 1)
-        ]
+def rows_of(arm: str, losses: list[float], cosines: list[float]) -> list[Row]:
+    rows = [Row(model=arm, metric="validation_loss", value=v, seed=s) for s, v in enumerate(losses)]
+    return rows + [
+        Row(model=arm, site=f"block.{k}", layer=k, metric="mean_cosine", value=v + 0.1 * k, seed=s)
+        for s, v in enumerate(cosines)
+        for k in (0, 1)
+    ]
 
-    rows = rows_of("softmax", [2.0, 2.1, 2.2], [0.3, 0.4, 0.5]) + rows_of("gated", [2.1, 2.0, 2.3], [0.1, 0.21, 0.3])
+
+def compared(*arms: list[Row]) -> list[Row]:
+    rows = [row for arm in arms for row in arm]
     rows = [*block_rows(rows), *rows]
-    rows = [*averages(rows), *differences(rows, control="softmax"), *rows]
+    return [*averages(rows), *differences(rows, control="softmax"), *rows]
+
+
+def test_the_verdict_says_higher_and_lower_where_intervals_leave_zero_out() -> None:
+    softmax = rows_of("softmax", [2.0, 2.1, 2.2], [0.3, 0.4, 0.5])
+    rows = compared(softmax, rows_of("gated", [2.1, 2.0, 2.3], [0.1, 0.21, 0.3]))
     assert verdict(rows, control="softmax") == (
-        "softmax (control): loss 2.100, mean cosine 0.450; gated: loss 2.133, mean cosine 0.253 (lower)"
+        "Control softmax: loss 2.100, mean cosine 0.450 (3 seeds); "
+        "gated: mean cosine lower by 0.197 ± 0.014, loss not seen to differ."
     )
     assert summary(rows)["gated"]["mean_cosine"].site == "blocks"
-
-
-def test_a_study_goes_on_in_pieces_and_a_finished_one_is_used_again(tmp_path, monkeypatch) -> None:
-    torch.set_num_threads(1)
-    text = tmp_path / "text"
-    text.write_bytes(b"The quick brown fox jumps over the lazy dog.\n" * 300)
-    settings = VariantsSettings(
-        arms=["softmax", "no_bias"], data=[str(text)], texts=[str(text)], seeds=[0, 1], steps=6, recipe=SMALL, limit=4
+    one = compared(rows_of("softmax", [2.0], [0.3]), rows_of("gated", [2.1], [0.1]))
+    assert verdict(one, control="softmax") == (
+        "Control softmax: loss 2.000, mean cosine 0.350 (one seed, so no intervals); "
+        "gated: loss +0.100, mean cosine -0.200."
     )
-    out = tmp_path / "out"
 
-    def killed(*args, **options):
-        raise KeyboardInterrupt
 
-    measure = variants.measure_checkpoint
-    monkeypatch.setattr(variants, "measure_checkpoint", killed)
+def test_the_story_fits_eighty_columns() -> None:
+    arms = ("softmax", "query_centred", "softmax_one")
+    rows = compared(*(rows_of(arm, [2.0 + i, 2.4 - i], [0.3, 0.4 - 0.1 * i]) for i, arm in enumerate(arms)))
+    for metric in ("entropy_normalised", "max_probability", "query_drift_ratio", "query_key_alignment"):
+        for end in ("", "_difference"):
+            rows += [
+                Row(model=arm, site="blocks", metric=metric + end, value=-0.1234567, low=-0.2, high=-0.01)
+                for arm in arms[1 if end else 0 :]
+            ]
+    console = Console(width=80, record=True, force_terminal=False)
+    tell(find_study("variants"), Measurement(tuple(rows), verdict="", command="variants"), console=console)
+    printed = console.export_text()
+    lines = [line.split() for line in printed.splitlines()]
+    assert ["softmax", "2.2", "0.4", *["-0.1235"] * 4] in lines
+    assert ["softmax_one", "+0.000", "±", "25.412", "-0.100", "±", "1.271", *["-0.123", "±", "0.113"] * 2] in lines
+    assert max(map(cell_len, printed.splitlines())) <= 80
+
+
+def test_a_study_goes_on_in_pieces_and_a_finished_one_is_used_again(text, tmp_path, monkeypatch) -> None:
+    settings, out = asked(text, arms=["softmax", "no_bias"], seeds=[0, 1]), tmp_path / "out"
+    measure, passes = trained.site_rows, []
+
+    def killed(part: Any, label: str, **options: Any) -> Any:
+        passes.append(label)
+        if label == "softmax, seed 1":
+            raise KeyboardInterrupt
+        return measure(part, label, **options)
+
+    monkeypatch.setattr(trained, "site_rows", killed)
     with pytest.raises(KeyboardInterrupt):
-        run_variants(settings, out=out)
-    assert not (out / "manifest.json").exists()
-    measured: list[str] = []
-    monkeypatch.setattr(
-        variants, "measure_checkpoint", lambda path, *a, **o: measured.append(path.parts[-3]) or measure(path, *a, **o)
-    )
-    lines: list[str] = []
-    study = run_variants(settings, out=out, announce=lines.append)
+        perform("variants", settings, out=out)
+    assert passes == ["softmax, seed 0", "softmax, seed 1"]
+    monkeypatch.undo()
+    stamps = {path: path.stat().st_mtime_ns for path in out.glob("training/*/*/checkpoint-3/model.safetensors")}
+    assert len(stamps) == 4
+    kept = [path for path in out.glob("partial/softmax-seed-*/*.json") if json.loads(path.read_text())["finished"]]
+    assert len(kept) == 2, "the sums of both passes are kept"
+    forwards: list[str] = []
+    monkeypatch.setattr("anisoscope.runs.job.run_pass", counted(forwards))
+    study = perform("variants", settings, out=out)
+    assert forwards == ["running no_bias, seed 0", "running no_bias, seed 1"], "what was measured is not run again"
+    assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
 
-    assert sorted(lines) == sorted(f"{arm}, seed {seed}: complete" for arm in ("softmax", "no_bias") for seed in (0, 1))
-    assert sorted(measured) == ["no_bias", "no_bias", "softmax", "softmax"]
     table = summary(study.rows)
     assert list(table) == ["softmax", "no_bias"]
     measures = {
-        "validation_loss", "mean_cosine", "entropy_normalised", "max_probability", "query_drift_ratio",
-        "query_key_alignment",
-    }  # fmt: skip
+        *("validation_loss", "mean_cosine", "entropy_normalised", "max_probability"),
+        *("query_drift_ratio", "query_key_alignment"),
+    }
     assert table["softmax"].keys() == measures
     assert table["no_bias"].keys() == measures | {f"{name}_difference" for name in measures}
     losses = [read_log(out / "training" / "no_bias", seed)[-1]["validation_loss"] for seed in (0, 1)]
     assert table["no_bias"]["validation_loss"].value == pytest.approx(np.mean(losses))
-    again = run_variants(settings, out=out)
-    assert again.rows == study.rows
-    assert len(measured) == 4
+    assert perform("variants", settings, out=out).rows == study.rows
+    assert len(forwards) == 2
+    _, again = plan_of(out / "run.toml")
+    assert again.as_dict() == VariantsSettings.check(settings).as_dict()
     drawn = {name: draw(open_run(out)) for name, draw in figures(open_run(out)).items()}
     assert {name: len(figure.axes) for name, figure in drawn.items()} == {
         "variants": len(PANELS) + 1,
@@ -135,20 +236,57 @@ def test_a_study_goes_on_in_pieces_and_a_finished_one_is_used_again(tmp_path, mo
     }
 
 
-def test_a_checkpoint_is_measured_with_the_attention_it_was_trained_with(tmp_path) -> None:
-    text = tmp_path / "text"
-    text.write_bytes(b"The quick brown fox jumps over the lazy dog.\n" * 300)
-    settings = VariantsSettings(data=[str(text)], texts=[str(text)], limit=2)
-    recipe = make_recipe(data=[str(text)], attention="query_centred", steps=2, **SMALL)
-    *_, (_, _, checkpoint) = pretrain(recipe, tmp_path / "training")
-    revised = variants.measure_checkpoint(checkpoint, settings, like=Row())
-    config = checkpoint / "config.json"
-    config.write_text(config.read_text().replace('"anisoscope_attention": "query_centred",', ""))
-    plain = variants.measure_checkpoint(checkpoint, settings, like=Row())
+def counted(names: list[str]) -> Any:
+    from anisoscope.runs.work.passes import run_pass
+
+    return lambda *given, what, **options: (names.append(what), run_pass(*given, what=what, **options))[1]
+
+
+def test_replace_trains_and_measures_anew_and_changed_text_is_noticed(text, tmp_path) -> None:
+    settings, out = asked(text, arms=["softmax"]), tmp_path / "out"
+    before = perform("variants", settings, out=out)
+    Path(text).write_bytes(b"pack my box with five dozen liquor jugs\n" * 300)
+    with pytest.raises(StoreError, match="the data text changed"):
+        perform("variants", settings, out=out)
+    (out / "training" / "softmax" / "stale").touch()
+    (out / "partial").mkdir()
+    (out / "partial" / "stale").touch()
+    after = perform("variants", settings, out=out, existing="replace")
+    assert not list(out.rglob("stale"))
+    fresh = perform("variants", settings, out=tmp_path / "fresh")
+    values = [[row.value for row in found.rows] for found in (before, after, fresh)]
+    assert values[1] == values[2] != values[0]
+
+
+def test_a_trained_checkpoint_is_measured_as_attention_and_measure_do(text, tmp_path) -> None:
+    """One pass with both observers gives the numbers of the studies that look at one thing each."""
+    out = tmp_path / "out"
+    found = perform("variants", asked(text, arms=["query_centred"]), out=out)
+    checkpoint = str(out / "training/query_centred/seed-0/checkpoint-3")
+    options = {"data": [text], "limit": 3}
+    hidden = perform("measure", {"models": [checkpoint], "spectrum": False, "neighbours": False, **options})
+    attention = perform("attention", {"model": checkpoint, **options})
+    rows = [row for row in found.rows if row.seed == 0 and row.layer is not None and row.metric in trained.HIDDEN]
+    rows += [row for row in found.rows if row.seed == 0 and row.head is not None and row.metric in trained.ATTENTION]
+    assert len(rows) > 10
+    known = {(row.site, row.metric, row.positions): row for row in (*hidden.rows, *attention.rows)}
+    for row in rows:
+        other = known[row.site, row.metric, row.positions]
+        assert (row.value, row.low, row.n) == pytest.approx((other.value, other.low, other.n), abs=1e-6), row
+
+
+def test_a_checkpoint_is_measured_with_the_attention_it_was_trained_with(text, tmp_path) -> None:
+    found = perform("variants", asked(text, arms=["softmax", "cosine"]), out=tmp_path / "out")
     for metric in ("mean_cosine", "entropy"):
-        found, other = ([row.value for row in rows if row.metric == metric and row.layer] for rows in (revised, plain))
-        assert found
-        assert found != other
+        rows = [row for row in found.rows if row.metric == metric]
+        first, other = ([row.value for row in rows if row.model == arm] for arm in ("softmax", "cosine"))
+        assert first
+        assert first != other
+
+
+def test_without_a_folder_nothing_is_trained(text) -> None:
+    with pytest.raises(UsageError, match="folder"):
+        perform("variants", asked(text))
 
 
 def test_a_single_seed_is_drawn_without_intervals(tmp_path) -> None:
@@ -156,7 +294,7 @@ def test_a_single_seed_is_drawn_without_intervals(tmp_path) -> None:
     rows += [
         Row(model="softmax", site="block.0", layer=0, metric=metric, value=0.5, null=0.1) for metric, _, _ in PANELS
     ]
-    run = write_run(tmp_path, command="variants", settings={}, rows=rows, protocol={})
+    run = write_run(tmp_path, command="variants", settings={}, rows=rows)
     figure = figure_variants(run)
     assert [axes.get_title(loc="left") for axes in figure.axes[1:]] == [title for _, title, _ in PANELS]
     assert list(figures(run)) == ["variants"], "without a control there is no difference to draw"

@@ -30,7 +30,10 @@ def merge(
     from anisoscope.cli.output import checked_existing, finish
     from anisoscope.runs.merging import merge_runs
     from anisoscope.runs.study import study_of
+    from anisoscope.runs.writing import check_target
 
+    if csv is not None:
+        check_target(csv, kind="csv", inputs=runs, out=out, force=force)
     found = merge_runs(runs, out, existing=checked_existing(existing))
     given = {"csv": csv, "force": force, "all": all, "json": json, "figures": figures}
     assert found.run is not None

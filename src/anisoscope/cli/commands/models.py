@@ -37,11 +37,16 @@ def models(
     entries = [(entry, at_hand(entry, models_dir)) for entry in catalogue(modality=modality, figure=figure)]
     if json:
         found = [
-            {"id": entry.id, "label": entry.label, "modality": entry.modality, "figures": list(entry.figures),
-             "our_choice": entry.our_choice or None,
-             "at_hand": None if where is None else str(where)}
+            {
+                "id": entry.id,
+                "label": entry.label,
+                "modality": entry.modality,
+                "figures": list(entry.figures),
+                "our_choice": entry.our_choice or None,
+                "at_hand": None if where is None else str(where),
+            }
             for entry, where in entries
-        ]  # fmt: skip
+        ]
         print_json({"models": found})
         return
     from rich import box

@@ -57,7 +57,7 @@ def _run(given: dict[str, Any]) -> None:
     recipe = Recipe.check({**known, **values_of(Recipe, _written(given))}, command="pretrain")
     threads = Machine.check({"threads": given["threads"]}, command="pretrain").threads
     if given["csv"] is not None:
-        check_target(given["csv"], inputs=recipe.data, force=given["force"])
+        check_target(given["csv"], kind="csv", inputs=recipe.data, force=given["force"])
     if threads is not None:
         import torch
 

@@ -27,7 +27,7 @@ def report(
     from anisoscope.runs.store import open_run
     from anisoscope.runs.writing import check_target
 
-    check_target(out, force=force)
+    check_target(out, kind="page", inputs=runs, force=force)
     path = write_page([open_run(folder) for folder in runs], out, title=title)
     size = path.stat().st_size
     if json:

@@ -26,7 +26,10 @@ def show(
     from anisoscope.runs.measurement import Measurement
     from anisoscope.runs.store import open_run
     from anisoscope.runs.study import study_of
+    from anisoscope.runs.writing import check_target
 
+    if csv is not None:
+        check_target(csv, kind="csv", force=force)
     found = open_run(run)
     given = {"csv": csv, "force": force, "all": all, "json": json}
     finish(study_of(found), Measurement.of_run(found), given)

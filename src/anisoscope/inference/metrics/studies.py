@@ -137,6 +137,40 @@ _CALIBRATE = (
         "Distance of the best match from the mean of the floor, in standard deviations of the floor.",
         unit="sd",
     ),
+    _calibrate(
+        "threshold_conformal",
+        "conformal threshold",
+        "Cosine that an unrelated document of a new query exceeds with at most the given probability.",
+        low=-1.0,
+        high=1.0,
+    ),
+    _calibrate(
+        "floor_percentile",
+        "percentile of the floor",
+        "Share of unrelated pairs whose cosine stays below the given one.",
+        low=0.0,
+        high=1.0,
+    ),
+    *(
+        _calibrate(name, label, meaning, low=0.0, high=1.0)
+        for name, label, meaning in (
+            ("ndcg", "nDCG@10", "Quality of the first ten documents found, beside the best possible order."),
+            ("recall", "recall@k", "Share of a query's related documents among the first k."),
+            ("recall_at_threshold", "recall at the threshold", "Share of related pairs above the threshold."),
+            (
+                "precision_at_threshold",
+                "precision at the threshold",
+                "Share of labelled pairs above the threshold that are related.",
+            ),
+        )
+    ),
+    _calibrate(
+        "neighbour_overlap",
+        "neighbours kept",
+        "Share of a row's ten nearest neighbours that are still among its ten nearest after a correction.",
+        low=0.0,
+        high=1.0,
+    ),
 )
 
 _training = partial(Metric, group="training", low=0.0)

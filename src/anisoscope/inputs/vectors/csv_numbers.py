@@ -60,6 +60,16 @@ def open_csv_vectors(path: Path, columns: Columns) -> VectorFile:
     return _file(path, look, dimensions, columns, _numbers, len(dimensions), notes)
 
 
+def vector_columns(path: Path, columns: Columns) -> tuple[list[str], bool, list[str], bool]:
+    """All columns, whether a header names them, those that hold the vectors, and whether as JSON lists."""
+    look = _look_at(path)
+    candidates = {name: cells for name, cells in look.cells.items() if name not in columns.labels}
+    lists = [name for name, cells in candidates.items() if _is_list(cells[0])]
+    if lists:
+        return look.names, look.header, [choose(lists, columns.vectors, where=path, what=LISTS)], True
+    return look.names, look.header, _dimensions(candidates, look.header, columns.vectors, path)[0], False
+
+
 def _look_at(path: Path) -> Look:
     with arrow_errors(path), open(path, "rb") as stream:
         records = csv_records(stream, LOOK_AT + 1)

@@ -22,27 +22,35 @@ from anisoscope.inputs.vectors.pieces import CHUNK, Rows, VectorFile, cut
 
 def open_jsonl_vectors(path: Path, columns: Columns) -> VectorFile:
     """The lists of numbers of a JSONL file."""
-    first = next(_json_lines(path), None)
-    if first is None:
-        raise InputError("the file is empty", where=path)
-    number, record = first
-    if isinstance(record, dict):
-        lists = [name for name, value in record.items() if _are_numbers(value) and name not in columns.labels]
-        field = choose(lists, columns.vectors, where=path, what="field with a list of numbers")
-        for name in columns.labels:
-            choose(list(record), name, where=path, what="field")
-        vector = record[field]
-    else:
-        if columns != Columns():
-            asked = columns.vectors or columns.labels[0]
-            raise UsageError("the lines are bare lists, without fields", where=path, got=repr(asked))
-        field, vector = None, check_numbers(record, f"{path}, line {number}")
+    field, vector = _first_vector(path, columns)
     if not vector:
         raise InputError("the file holds no vectors", where=path, got="an empty list")
     dim, chosen = len(vector), replace(columns, vectors=field)
     return VectorFile(
         dim, None, None, "float64", lambda rows, wanted: cut(_parts(path, chosen, dim, rows), rows, wanted)
     )
+
+
+def vector_field(path: Path, columns: Columns) -> str | None:
+    """The field that holds the vectors; None where the lines are bare lists."""
+    return _first_vector(path, columns)[0]
+
+
+def _first_vector(path: Path, columns: Columns) -> tuple[str | None, list[float]]:
+    first = next(_json_lines(path), None)
+    if first is None:
+        raise InputError("the file is empty", where=path)
+    number, record = first
+    if not isinstance(record, dict):
+        if columns != Columns():
+            asked = columns.vectors or columns.labels[0]
+            raise UsageError("the lines are bare lists, without fields", where=path, got=repr(asked))
+        return None, check_numbers(record, f"{path}, line {number}")
+    lists = [name for name, value in record.items() if _are_numbers(value) and name not in columns.labels]
+    field = choose(lists, columns.vectors, where=path, what="field with a list of numbers")
+    for name in columns.labels:
+        choose(list(record), name, where=path, what="field")
+    return field, record[field]
 
 
 def _parts(path: Path, chosen: Columns, dim: int, rows: int) -> Iterator[Rows]:

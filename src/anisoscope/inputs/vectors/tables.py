@@ -99,7 +99,7 @@ def from_batches(
         for number, count, batch in batches(size, wanted):
             rows = None
             if batch is not None:
-                x = widen(_matrix(batch.column(name), dim, start, where), dtype)
+                x = widen(list_matrix(batch.column(name), dim, start, where), dtype)
                 keys, ids = (_labels(batch, label, start, where) for label in (chosen.group, chosen.ids))
                 rows = Rows(x, keys, ids)
             del batch  # its memory is free before the next one is unpacked
@@ -115,7 +115,7 @@ def _storage(array: pa.Array) -> pa.Array:
     return array.storage if isinstance(array, pa.ExtensionArray) else array
 
 
-def _matrix(array: pa.Array, dim: int, start: int, where: object) -> np.ndarray:
+def list_matrix(array: pa.Array, dim: int, start: int, where: object) -> np.ndarray:
     """(rows, dim) from a list column; `start` is the number of its first row."""
     import pyarrow.compute as pc
 

@@ -36,9 +36,8 @@ DTYPES = {
 
 def open_safetensors(path: Path, columns: Columns) -> VectorFile:
     """The matrix named `column`, or the only one; `group` and `ids` name tensors (n,) of integers."""
-    header, data = _read_header(path)
-    matrices = [name for name, entry in header.items() if len(entry["shape"]) == 2 and name not in columns.labels]
-    vectors = _locate(path, header, choose(matrices, columns.vectors, where=path, what="matrix (n, d)"), data)
+    header, data, _ = read_header(path)
+    vectors = _locate(path, header, vector_tensor(path, header, columns), data)
 
     def labels(name: str | None) -> list[str] | None:
         if name is None:
@@ -49,8 +48,14 @@ def open_safetensors(path: Path, columns: Columns) -> VectorFile:
     return vectors.vectors(Labels(labels(columns.group), labels(columns.ids)))
 
 
-def _read_header(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
-    """What is known of each tensor, and where in the file the data begin."""
+def vector_tensor(path: Path, header: dict[str, dict[str, Any]], columns: Columns) -> str:
+    """The name of the matrix that holds the vectors."""
+    matrices = [name for name, entry in header.items() if len(entry["shape"]) == 2 and name not in columns.labels]
+    return choose(matrices, columns.vectors, where=path, what="matrix (n, d)")
+
+
+def read_header(path: Path) -> tuple[dict[str, dict[str, Any]], int, dict[str, str] | None]:
+    """What is known of each tensor, where in the file the data begin, and what the file says of itself."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -62,8 +67,8 @@ def _read_header(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
     except (SafetensorError, ValueError) as problem:
         got = str(problem)
         raise InputError("not a .safetensors file, or a truncated or damaged one", where=path, got=got) from problem
-    header.pop("__metadata__", None)
-    return header, 8 + length
+    metadata = header.pop("__metadata__", None)
+    return header, 8 + length, metadata
 
 
 def _locate(path: Path, header: dict[str, dict[str, Any]], name: str, data: int) -> StoredArray:

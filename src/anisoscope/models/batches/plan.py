@@ -227,6 +227,7 @@ def make_batches(
     limit: int | None = None,
     transcripts: Mapping[str, str] | None = None,
     wanted: Wanted | None = None,
+    first: bool = False,
 ) -> Batches:
     """Batches of a source for a model of the same modality.
 
@@ -235,6 +236,7 @@ def make_batches(
     - `batch_tokens`: at most so many padded positions in a batch (default 8192), but at least one window.
     - `limit`: at most so many documents, clips or pictures, wanted or not.
     - `wanted`: which of them, by their keys; the report counts these only. None of them may be wanted.
+    - `first`: only the first window of each document, for whoever looks at whole texts.
     - `transcripts`: for encoder-decoders of speech, the text of clips by key; else the decoder reads its start tokens.
     """
     if source.modality != model.modality:
@@ -247,17 +249,19 @@ def make_batches(
     for name, value in (("length", length), ("batch_tokens", batch_tokens), ("limit", limit)):
         if value is not None and value <= 0:
             raise UsageError(f"`{name}` must be positive", got=value)
-    feed = _feed(model, Selection(source, limit, wanted), length, transcripts)
+    feed = _feed(model, Selection(source, limit, wanted), length, transcripts, first)
     return Batches(feed, batch_tokens=BATCH_TOKENS if batch_tokens is None else batch_tokens)
 
 
-def _feed(model: OpenModel, items: Selection, length: float | None, transcripts: Mapping[str, str] | None) -> Feed:
+def _feed(
+    model: OpenModel, items: Selection, length: float | None, transcripts: Mapping[str, str] | None, first: bool
+) -> Feed:
     if transcripts is not None and model.modality != "speech":
         raise UsageError("transcripts belong to speech", got=f"a model of {model.modality}")
     if model.modality == "text":
         from anisoscope.models.batches.text import TextFeed
 
-        return TextFeed(model, items, length=length)
+        return TextFeed(model, items, length=length, first=first)
     if model.modality == "speech":
         from anisoscope.models.batches.speech import SpeechFeed
 

@@ -38,21 +38,25 @@ class TextFeed:
     look_ahead = 128
     keeps = True
 
-    def __init__(self, model: OpenModel, items: Selection, *, length: float | None) -> None:
-        self.items = items
+    def __init__(self, model: OpenModel, items: Selection, *, length: float | None, first: bool = False) -> None:
+        self.items, self.first = items, first
         self.tokenizer = getattr(model.processor, "tokenizer", model.processor)
         self.config, self.main_input = getattr(model.module, "config", None), main_input(model.module)
         self.rows = vocabulary_rows(model.module)
+        self.encoder = model.encoder
         self.front, self.back = ([], []) if self._only_ids() else special_ends(self.tokenizer)
         self.length = _window_length(length, model, len(self.front) + len(self.back))
         taken = inspect.signature(model.module.forward).parameters
         self.decodes, self.masks = "decoder_input_ids" in taken, "attention_mask" in taken
         self.shares = _shares(model.family, self.masks)
         self.minimum = getattr(self.config, "downsampling_rate", 1) if model.family == "canine" else 1
+        cut = "to their first" if first else "into windows of at most"
         self.protocol = {
-            "windows": f"documents cut into windows of at most {self.length} tokens, special tokens included",
+            "windows": f"documents cut {cut} {self.length} tokens, special tokens included",
             "batches": self.shares,
         }
+        if self.encoder is not None and self.encoder.prompt:
+            self.protocol["prompt"] = repr(self.encoder.prompt)
         if self.decodes:
             self.protocol["decoder"] = "the same window, shifted right behind the start token"
 
@@ -72,7 +76,8 @@ class TextFeed:
             tally["empty"] += not len(tokens)
             ends = len(front) + len(back)
             room = self.length - ends
-            for number, start in enumerate(range(0, len(tokens), room)):
+            starts = range(0, len(tokens), room)
+            for number, start in enumerate(starts[:1] if self.first else starts):
                 ids = np.asarray([*front, *tokens[start : start + room], *back], dtype=np.int32)  # (T,) or (T, 50)
                 if len(ids) < self.minimum:
                     tally["too_short"] += 1
@@ -87,10 +92,19 @@ class TextFeed:
         given = getattr(document, "ids", None)
         if given is not None:
             self._check_ids(given, document.key)
+            if self.encoder is not None and self.encoder.prompt:
+                raise UsageError("a prompt goes before a text, not before token ids", got=self.encoder.prompt)
             return given, [], []
-        tokens = self.tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
+        tokens = self.tokenizer(self._led(document.text), add_special_tokens=False, verbose=False)["input_ids"]
         self._check_ids(tokens, document.key)
         return tokens, self.front, self.back
+
+    def _led(self, text: str) -> str:
+        """The text behind its prompt, as the encoder of a sentence reads it."""
+        if self.encoder is None:
+            return text
+        led = self.encoder.prompt + text
+        return led.lower() if self.encoder.lower else led
 
     def _check_ids(self, ids: Any, key: str) -> None:
         if self.rows is None or not len(ids):
@@ -181,11 +195,20 @@ def start_token(config: Any) -> int:
 
 
 def _window_length(length: float | None, model: OpenModel, ends: int) -> int:
+    cut = None if model.encoder is None else model.encoder.limit
     if length is None:
-        return min(DEFAULT_LENGTH, model.limit or DEFAULT_LENGTH)
+        return min(cut or DEFAULT_LENGTH, model.limit or cut or DEFAULT_LENGTH)
     if length != int(length) or length <= ends:
         got, expected = f"{length} tokens", f"a whole number above {ends}, the special tokens of a window"
         raise UsageError("a window is too short for its special tokens", where=model.name, got=got, expected=expected)
+    if cut is not None and length > cut:
+        raise UsageError(
+            "windows longer than the texts that the model embeds",
+            where=model.name,
+            got=f"{int(length)} tokens",
+            expected=f"at most {cut}, its max_seq_length",
+            do="--pool none measures the layers without the embedding",
+        )
     if model.limit is not None and length > model.limit:
         raise UsageError(
             "windows longer than the model reads",

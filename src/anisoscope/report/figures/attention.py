@@ -43,9 +43,11 @@ def figure_heads(run: Run, *, metric: str, stands_in: str | None = None) -> Figu
     rows = [row for row in run.rows(metric=metric) if row.head is not None]
     if not rows:
         raise StoreError(
-            "this run does not hold what the figure shows", where=run.folder, got=f"no {metric} of any head",
+            "this run does not hold what the figure shows",
+            where=run.folder,
+            got=f"no {metric} of any head",
             expected="a run of `anisoscope attention`",
-        )  # fmt: skip
+        )
     layers = list(dict.fromkeys(_layer(row) for row in rows))
     heads = 1 + max(row.head for row in rows if row.head is not None)
     label, palette, limits = _MAPS[metric]
@@ -66,9 +68,17 @@ def figure_heads(run: Run, *, metric: str, stands_in: str | None = None) -> Figu
         null = next((row.null for row in rows if row.null is not None), None)
         if null is not None:
             bar.ax.annotate(
-                "▶", (0, null), xycoords=("axes fraction", "data"), xytext=(-1.5, 0), textcoords="offset points",
-                ha="right", va="center", fontsize=6, color=INK, annotation_clip=False,
-            )  # fmt: skip
+                "▶",
+                (0, null),
+                xycoords=("axes fraction", "data"),
+                xytext=(-1.5, 0),
+                textcoords="offset points",
+                ha="right",
+                va="center",
+                fontsize=6,
+                color=INK,
+                annotation_clip=False,
+            )
         circled = f"; circles: {len(unsure)} heads within the null" if unsure else ""
         figure.supxlabel(f"{rows[0].model}\npointer on the bar: null{circled}", fontsize=6.5, color=NULL)
         if stands_in:

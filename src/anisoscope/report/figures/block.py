@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anisoscope.errors import StoreError
-from anisoscope.report.figures.style import COLUMN, FAINT, INK, NULL, WIDE, colour, label_ends, style
+from anisoscope.report.figures.style import COLUMN, FAINT, INK, NULL, WIDE, colour, label_ends, null_line, style
 from anisoscope.runs.store import Run
 
 if TYPE_CHECKING:
@@ -108,8 +108,17 @@ def figure_6a(run: Run, *, model: str | None = None) -> Figure:
         left = (1 - leaving.draws) / (1 - entering.draws)
         _draw(below, _curve_of(leaving.norms, left), _OUT, draws=True)
         below.axhline(1, color=NULL, linestyle=":", linewidth=1)
-        below.annotate("1: nothing changes", (0.99, 1), xycoords=("axes fraction", "data"), ha="right", va="bottom",
-                       xytext=(0, 1), textcoords="offset points", fontsize=6, color=NULL)  # fmt: skip
+        below.annotate(
+            "1: nothing changes",
+            (0.99, 1),
+            xycoords=("axes fraction", "data"),
+            ha="right",
+            va="bottom",
+            xytext=(0, 1),
+            textcoords="offset points",
+            fontsize=6,
+            color=NULL,
+        )
         below.set_ylabel("$\\frac{1-\\cos_{out}}{1-\\cos_{in}}$")
         low, high = below.get_ylim()
         below.set_ylim(low, max(high, 1 + 0.3 * (1 - low)))
@@ -150,9 +159,13 @@ def figure_7(run: Run, *, model: str | None = None) -> Figure:
     shown = _spread(norms, _RIDGES)
     with style():
         figure, panels = plt.subplots(
-            1, len(chosen), figsize=(WIDE if len(chosen) > 1 else COLUMN, 2.9), sharey=True, squeeze=False,
+            1,
+            len(chosen),
+            figsize=(WIDE if len(chosen) > 1 else COLUMN, 2.9),
+            sharey=True,
+            squeeze=False,
             layout="constrained",
-        )  # fmt: skip
+        )
         for panel, draw in zip(panels[0], chosen, strict=True):
             for level, k in enumerate(shown):
                 _ridge(panel, edges[draw, k], counts[draw, k], level, means[draw, k])
@@ -278,8 +291,16 @@ def _probabilities(run: Run, model: str | None, names: dict[str, tuple[str, str]
             norms, uniform = found.norms, found.null or 0.0
             ends.append((norms[-1] * 1.015, found.mean[-1], name, shade))
         axes.axhline(uniform, color=NULL, linestyle=":", linewidth=1)
-        axes.annotate(f"uniform: {uniform:.5f}", (0.5, uniform), xycoords=("axes fraction", "data"), xytext=(0, -2),
-                      textcoords="offset points", va="top", fontsize=6, color=NULL)  # fmt: skip
+        axes.annotate(
+            f"uniform: {uniform:.5f}",
+            (0.5, uniform),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, -2),
+            textcoords="offset points",
+            va="top",
+            fontsize=6,
+            color=NULL,
+        )
         axes.set(ylabel=ylabel, xlabel="norm of the drift, $N$", xlim=(0, norms[-1]))
         axes.ticklabel_format(axis="y", style="sci", scilimits=(-3, -3), useMathText=True)
         label_ends(axes, ends, gap=0.08)
@@ -327,11 +348,7 @@ def _root_d(axes: Axes, run: Run, model: str) -> None:
     if not predicted or predicted[0].value is None:
         return
     root = predicted[0].value ** 0.5
-    axes.axhline(root, color=NULL, linestyle=":", linewidth=1)
-    axes.annotate(
-        f"$\\sqrt{{d}}$ = {root:.2f}, LayerNorm's scale", (1, root), xycoords=("axes fraction", "data"),
-        xytext=(-2, 2), textcoords="offset points", ha="right", va="bottom", fontsize=6, color=NULL,
-    )  # fmt: skip
+    null_line(axes, root, f"$\\sqrt{{d}}$ = {root:.2f}, LayerNorm's scale")
 
 
 def _mark_fixed_point(axes: Axes, run: Run, model: str, entering: Curve) -> None:
@@ -345,9 +362,14 @@ def _mark_fixed_point(axes: Axes, run: Run, model: str, entering: Curve) -> None
     axes.plot([row.value, row.value], [0, height], color=INK, linewidth=0.7)
     ends = "" if row.low is None or row.high is None else f"\n95 %: {row.low:.4f} … {row.high:.4f}"
     axes.annotate(
-        f"$N^*$ = {row.value:.4f}{ends}", (row.value, 0), xytext=(4, 4), textcoords="offset points", fontsize=6.5,
-        va="bottom", color=INK,
-    )  # fmt: skip
+        f"$N^*$ = {row.value:.4f}{ends}",
+        (row.value, 0),
+        xytext=(4, 4),
+        textcoords="offset points",
+        fontsize=6.5,
+        va="bottom",
+        color=INK,
+    )
 
 
 def _spread(norms: Array, most: int) -> list[int]:

@@ -39,10 +39,15 @@ def figure_calibration(run: Run) -> Figure:
             if strict is not None and strict.value is not None:
                 panel.axvline(strict.value, color=INK, linewidth=0.8)
                 panel.annotate(
-                    f"{strict.value:.2f} at {strict.at:g}", (strict.value, 0.97), xycoords=("data", "axes fraction"),
-                    xytext=(-3 if strict.value > 0 else 3, 0), textcoords="offset points",
-                    ha="right" if strict.value > 0 else "left", va="top", fontsize=6.5,
-                )  # fmt: skip
+                    f"{strict.value:.2f} at {strict.at:g}",
+                    (strict.value, 0.97),
+                    xycoords=("data", "axes fraction"),
+                    xytext=(-3 if strict.value > 0 else 3, 0),
+                    textcoords="offset points",
+                    ha="right" if strict.value > 0 else "left",
+                    va="top",
+                    fontsize=6.5,
+                )
             panel.set(
                 title=title, xlabel="cosine", xlim=(-1, 1), ylim=(0, 1.25 * max(density.max(), np.finfo(float).tiny))
             )

@@ -95,9 +95,16 @@ def label_lines(axes: Axes, labels: Sequence[tuple[float, str, str]], *, gap: fl
     heights = (axes.transScale + axes.transLimits).transform([(axes.get_xlim()[1], y) for y, _, _ in labels])[:, 1]
     for height, (_, text, shade) in zip(spread(heights, gap), labels, strict=True):
         axes.annotate(
-            text, (1, height), xycoords="axes fraction", xytext=(3, 0), textcoords="offset points", va="center",
-            fontsize=6.5, color=shade, annotation_clip=False,
-        )  # fmt: skip
+            text,
+            (1, height),
+            xycoords="axes fraction",
+            xytext=(3, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=6.5,
+            color=shade,
+            annotation_clip=False,
+        )
 
 
 def spread(heights: Array, gap: float) -> Array:

@@ -150,8 +150,11 @@ def _draw_stack(panel: Axes, rows: Sequence[Row], sites: Sequence[str]) -> None:
         for place, height, (_, row) in zip(x, y, found, strict=True):
             face = "white" if row.site.endswith("norm") else colour(index)
             panel.plot(place, height, "o", color=colour(index), markerfacecolor=face, markersize=3.4)
-    entering = [(x, cells[f"{site}.before_norm", "mean_cosine"]) for x, site in enumerate(sites)
-                if (f"{site}.before_norm", "mean_cosine") in cells]  # fmt: skip
+    entering = [
+        (x, cells[f"{site}.before_norm", "mean_cosine"])
+        for x, site in enumerate(sites)
+        if (f"{site}.before_norm", "mean_cosine") in cells
+    ]
     if entering:
         heights = np.array([row.value for _, row in entering], float)
         panel.plot([x for x, _ in entering], heights, "v", color=INK, markersize=3.2, label="before the block's norm")
@@ -175,9 +178,16 @@ def _pair_quantile(panel: Axes, dimensions: Sequence[Row]) -> None:
     height = float(cosine_quantile(0.95, d))
     panel.axhline(height, color=NULL, linestyle=(0, (1, 3)), linewidth=0.8)
     panel.annotate(
-        f"95 % of isotropic pairs, $d$ = {d}", (0.99, height), xycoords=("axes fraction", "data"), ha="right",
-        va="top", xytext=(0, -1), textcoords="offset points", fontsize=6, color=NULL,
-    )  # fmt: skip
+        f"95 % of isotropic pairs, $d$ = {d}",
+        (0.99, height),
+        xycoords=("axes fraction", "data"),
+        ha="right",
+        va="top",
+        xytext=(0, -1),
+        textcoords="offset points",
+        fontsize=6,
+        color=NULL,
+    )
 
 
 def _axis(norms: Sequence[ClosingNorm]) -> tuple[list[tuple[float, ClosingNorm]], str]:

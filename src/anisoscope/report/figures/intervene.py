@@ -38,10 +38,17 @@ def figure_interventions(run: Run, *, stands_in: str | None = None) -> Figure:
     found = {metric: {row.site: row for row in run.rows(metric=metric) if row.value is not None} for metric in _PANELS}
     found = {metric: rows for metric, rows in found.items() if rows}
     if not found:
-        raise StoreError("this run does not hold what the figure shows", where=run.folder, got="no changes",
-                         expected="a run of `anisoscope intervene`")  # fmt: skip
-    names = [name for name in dict.fromkeys(site for rows in found.values() for site in rows)
-             if name != "untouched" and not name.endswith(".control")]  # fmt: skip
+        raise StoreError(
+            "this run does not hold what the figure shows",
+            where=run.folder,
+            got="no changes",
+            expected="a run of `anisoscope intervene`",
+        )
+    names = [
+        name
+        for name in dict.fromkeys(site for rows in found.values() for site in rows)
+        if name != "untouched" and not name.endswith(".control")
+    ]
     with style():
         figure, grid = plt.subplots(
             1, len(found), figsize=(WIDE, 0.95 + 0.24 * len(names)), sharey=True, squeeze=False, layout="constrained"
@@ -87,6 +94,13 @@ def _draw(axes: Axes, rows: Sequence[Row | None], *, place: float, filled: bool)
             continue
         ends = None if row.low is None or row.high is None else [[row.value - row.low], [row.high - row.value]]
         axes.errorbar(
-            row.value, line + place, xerr=ends, fmt="o", color=colour(0) if filled else NULL, markersize=3.6,
-            markerfacecolor=colour(0) if filled else "white", elinewidth=0.9, capsize=1.5,
-        )  # fmt: skip
+            row.value,
+            line + place,
+            xerr=ends,
+            fmt="o",
+            color=colour(0) if filled else NULL,
+            markersize=3.6,
+            markerfacecolor=colour(0) if filled else "white",
+            elinewidth=0.9,
+            capsize=1.5,
+        )

@@ -29,7 +29,7 @@ SIGNIFICANT = 0.05
 
 def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
     """The figures that a measured run has: cosine by layer; the drift tests once there are layers to correlate."""
-    figures: dict[str, Callable[[Run], Figure]] = {"cosine-by-layer": figure_layers}
+    figures: dict[str, Callable[[Run], Figure]] = {"cosine-by-layer": figure_layers} if _layers(run) else {}
     if any(row.value is not None for row in run.rows(metric="spearman_drift_norm_p")):
         figures["drift-tests"] = figure_drift_tests
     return figures
@@ -40,7 +40,7 @@ def figure_layers(runs: Run | Sequence[Run], *, title: str = "", stands_in: str 
     import matplotlib.pyplot as plt
 
     several = [runs] if isinstance(runs, Run) else runs
-    rows = [row for run in several for row in run.rows(metric="mean_cosine", positions="all") if row.value is not None]
+    rows = [row for run in several for row in _layers(run)]
     with style():
         figure, axes = plt.subplots(figsize=(COLUMN, 2.4), layout="constrained")
         draw_layers(axes, rows, [row for run in several for row in run.rows(metric="dimension", positions="all")])
@@ -48,6 +48,12 @@ def figure_layers(runs: Run | Sequence[Run], *, title: str = "", stands_in: str 
         if stands_in:
             stand_in(figure, stands_in)
     return figure
+
+
+def _layers(run: Run) -> list[Row]:
+    """The average cosine of every layer; the vector of a whole text is no layer."""
+    rows = run.rows(metric="mean_cosine", positions="all")
+    return [row for row in rows if row.value is not None and row.site != "embedding"]
 
 
 def depth_label(rows: Sequence[Row]) -> str:
@@ -115,9 +121,16 @@ def _draw_null_by_site(axes: Axes, widths: Sequence[Sequence[int]]) -> None:
     axes.plot(np.arange(len(null)), null, color=NULL, linestyle=":", linewidth=1, drawstyle="steps-mid")
     axes.set_ylim(top=min(1.02, max(axes.get_ylim()[1], max(null) + 0.05)))
     axes.annotate(
-        f"dotted: 95 % of isotropic pairs, d = {min(narrowest)} … {max(narrowest)}", (1, 1), fontsize=6, color=NULL,
-        xycoords="axes fraction", xytext=(0, 2), textcoords="offset points", ha="right", va="bottom",
-    )  # fmt: skip
+        f"dotted: 95 % of isotropic pairs, d = {min(narrowest)} … {max(narrowest)}",
+        (1, 1),
+        fontsize=6,
+        color=NULL,
+        xycoords="axes fraction",
+        xytext=(0, 2),
+        textcoords="offset points",
+        ha="right",
+        va="bottom",
+    )
 
 
 def _draw_null(axes: Axes, value: float, text: str, lines: Sequence[tuple[Array, Array]]) -> None:
@@ -140,10 +153,17 @@ def _draw_null(axes: Axes, value: float, text: str, lines: Sequence[tuple[Array,
     at = {"right": 1.0, "left": 0.0, "center": 0.5}[side]
     shift = {"right": -2, "left": 2, "center": 0}[side]
     axes.annotate(
-        text, (at, value), xycoords=("axes fraction", "data"), fontsize=6, color=NULL, ha=side,
-        xytext=(shift, 2 if above else -2), textcoords="offset points", va="bottom" if above else "top",
+        text,
+        (at, value),
+        xycoords=("axes fraction", "data"),
+        fontsize=6,
+        color=NULL,
+        ha=side,
+        xytext=(shift, 2 if above else -2),
+        textcoords="offset points",
+        va="bottom" if above else "top",
         bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.4},
-    )  # fmt: skip
+    )
 
 
 def figure_drift_tests(runs: Run | Sequence[Run], *, method: str = "spearman") -> Figure:

@@ -73,9 +73,13 @@ def figure_17(dimensions: Sequence[int] = DIMENSIONS) -> Figure:
             place = (1.0 if d > 32 else 1.8) * d**-0.5  # one sd from the middle, where curves are apart
             height = float(np.asarray(cosine_density([place], d))[0])
             axes.annotate(
-                f"$d$ = {d:,}", (place, height), xytext=(4, 2), textcoords="offset points", fontsize=6.5,
+                f"$d$ = {d:,}",
+                (place, height),
+                xytext=(4, 2),
+                textcoords="offset points",
+                fontsize=6.5,
                 color=colour(index),
-            )  # fmt: skip
+            )
         axes.set(xlim=(-1, 1), ylim=(0, None), xlabel="cosine of an isotropic pair", ylabel="density")
         axes.set_title("17  Isotropic pairs, closed form")
     return figure
@@ -95,17 +99,27 @@ def figure_18(runs: Sequence[Run] = ()) -> Figure:
         axes.fill_between(dimensions, 0, quantiles, color=NULL, alpha=0.12, linewidth=0)
         axes.plot(dimensions, quantiles, color=NULL)
         axes.annotate(
-            "95 % of isotropic pairs\nlie below", (300, float(cosine_quantile(0.95, 300))), xytext=(0, 6),
-            textcoords="offset points", fontsize=6.5, color=NULL,
-        )  # fmt: skip
+            "95 % of isotropic pairs\nlie below",
+            (300, float(cosine_quantile(0.95, 300))),
+            xytext=(0, 6),
+            textcoords="offset points",
+            fontsize=6.5,
+            color=NULL,
+        )
         for index, model in enumerate(models):
             mine = [s for run, s in found if (s.model or run.name) == model]
             spread = np.linspace(0.97, 1.03, len(mine)) if len(mine) > 1 else np.ones(1)  # sites share one d: show all
             x = np.array([s.dimension for s in mine]) * spread
             axes.plot(
-                x, [s.mean_cosine for s in mine], marker(index), color=colour(index), markersize=3, alpha=0.8,
-                markeredgewidth=0, label=shown_name(model),
-            )  # fmt: skip
+                x,
+                [s.mean_cosine for s in mine],
+                marker(index),
+                color=colour(index),
+                markersize=3,
+                alpha=0.8,
+                markeredgewidth=0,
+                label=shown_name(model),
+            )
         axes.axhline(0, color=INK, linewidth=0.6)
         axes.set(xscale="log", ylim=(min([-0.05, *(s.mean_cosine - 0.03 for _, s in found)]), 1.03))
         ticks = [d for d in (4, 16, 64, 256, 1024, 4096, 16384, 65536) if d <= highest]

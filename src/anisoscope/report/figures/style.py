@@ -80,9 +80,16 @@ def null_line(axes: Axes, value: float, text: str) -> None:
     """The isotropic null, dotted and named, as every figure has it."""
     axes.axhline(value, color=NULL, linestyle=":", linewidth=1)
     axes.annotate(
-        text, (1, value), xycoords=("axes fraction", "data"), xytext=(-2, 2), textcoords="offset points",
-        ha="right", va="bottom", fontsize=6, color=NULL,
-    )  # fmt: skip
+        text,
+        (1, value),
+        xycoords=("axes fraction", "data"),
+        xytext=(-2, 2),
+        textcoords="offset points",
+        ha="right",
+        va="bottom",
+        fontsize=6,
+        color=NULL,
+    )
 
 
 def stand_in(figure: Figure, what: str = "stand-in models, not the published checkpoints") -> None:
@@ -115,9 +122,16 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], *, gap
     for x, y, text, shade in sorted(ends, key=lambda end: end[1]):
         placed = max(y, placed + free)
         axes.annotate(
-            text, (x, y), xytext=(x, placed), textcoords="data", ha="left", va="center", fontsize=6.5, color=shade,
+            text,
+            (x, y),
+            xytext=(x, placed),
+            textcoords="data",
+            ha="left",
+            va="center",
+            fontsize=6.5,
+            color=shade,
             annotation_clip=False,
-        )  # fmt: skip
+        )
 
 
 def save(figure: Figure, folder: Path | str, name: str, *, formats: Sequence[str] = FORMATS) -> list[Path]:

@@ -45,7 +45,7 @@ def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
 
 
 def figure_variants(run: Run) -> Figure:
-    """Loss, and five quantities by block, one colour an arm."""
+    """Loss, and five quantities by block, one colour per arm."""
     import matplotlib.pyplot as plt
 
     rows = [row for row in run.rows() if row.seed is None and row.value is not None]
@@ -62,13 +62,13 @@ def figure_variants(run: Run) -> Figure:
 
 
 def draw_losses(axes: Axes, rows: Sequence[Row], arms: Sequence[str]) -> None:
-    """One line an arm, the lowest loss on top."""
+    """One line per arm, the lowest loss on top."""
     ranked = sorted(rows, key=lambda row: -_value(row))
     for place, row in enumerate(ranked):
         shade, shape = _look(arms, row.model)
         axes.errorbar(_value(row), place, xerr=_bars([row]), color=shade, marker=shape, capsize=2, linewidth=1)
     axes.set_yticks(range(len(ranked)), [row.model.replace("_", " ") for row in ranked])
-    axes.set(title="Validation loss", xlabel="nats a token")
+    axes.set(title="Validation loss", xlabel="nats per token")
     axes.margins(y=0.08)
 
 
@@ -80,9 +80,16 @@ def draw_by_block(axes: Axes, rows: Sequence[Row], arms: Sequence[str], null: st
         shade, shape = _look(arms, arm)
         x = [(row.layer or 0) + 0.08 * (i - (len(arms) - 1) / 2) for row in mine]
         axes.errorbar(
-            x, [_value(row) for row in mine], yerr=_bars(mine), color=shade, marker=shape, capsize=1.5, linewidth=0.9,
-            elinewidth=0.7, label=arm.replace("_", " "),
-        )  # fmt: skip
+            x,
+            [_value(row) for row in mine],
+            yerr=_bars(mine),
+            color=shade,
+            marker=shape,
+            capsize=1.5,
+            linewidth=0.9,
+            elinewidth=0.7,
+            label=arm.replace("_", " "),
+        )
     nulls = [row.null for row in blocks if row.null is not None]
     if nulls:
         null_line(axes, nulls[0], null)
@@ -115,9 +122,17 @@ def figure_variants_differences(run: Run) -> Figure:
 def draw_change(axes: Axes, loss: Row, change: Row, shade: str, shape: str) -> None:
     """One arm: a point with the intervals of both differences."""
     axes.errorbar(
-        _value(loss), _value(change), xerr=_bars([loss]), yerr=_bars([change]), color=shade, marker=shape, capsize=1.5,
-        linewidth=0, elinewidth=0.7, label=loss.model.replace("_", " "),
-    )  # fmt: skip
+        _value(loss),
+        _value(change),
+        xerr=_bars([loss]),
+        yerr=_bars([change]),
+        color=shade,
+        marker=shape,
+        capsize=1.5,
+        linewidth=0,
+        elinewidth=0.7,
+        label=loss.model.replace("_", " "),
+    )
 
 
 def _look(arms: Sequence[str], arm: str) -> tuple[str, str]:

@@ -37,9 +37,13 @@ def figure_m1(run: Run) -> Figure:
     sites = _sites(run)
     with style():
         figure, panels = plt.subplots(
-            1, len(sites), figsize=(WIDE if len(sites) > 1 else COLUMN, 2.6), sharey=True, squeeze=False,
+            1,
+            len(sites),
+            figsize=(WIDE if len(sites) > 1 else COLUMN, 2.6),
+            sharey=True,
+            squeeze=False,
             layout="constrained",
-        )  # fmt: skip
+        )
         for panel, site in zip(panels[0], sites, strict=True):
             for shade, where, text in ((colour(1), site, "raw"), (colour(0), f"{site}.centred", "centred")):
                 for metric, line, convention in (
@@ -64,9 +68,12 @@ def figure_m4(run: Run) -> Figure:
     with style():
         width = min(WIDE, max(COLUMN, 1.5 * len(shown) + 0.4))
         figure, panels = plt.subplots(
-            len(sites), len(shown), figsize=(width, 0.3 + len(sites) * min(2.6, width / len(shown))), squeeze=False,
+            len(sites),
+            len(shown),
+            figsize=(width, 0.3 + len(sites) * min(2.6, width / len(shown))),
+            squeeze=False,
             layout="constrained",
-        )  # fmt: skip
+        )
         for line, site in zip(panels, sites, strict=True):
             for panel, step in zip(line, shown, strict=True):
                 _scatter(panel, arrays, f"{step}/{site}")

@@ -100,7 +100,7 @@ def _judged(number: int, subject: Subject, run: Run, label: str, *, alone: bool)
     last = max((row.step for row in rows if row.step is not None), default=None)
     course = _course(rows)
     rows = [row for row in rows if row.step == last]
-    verdicts = {row.site: row.note.split(":")[0] for row in rows if row.metric == "verdict"}
+    verdicts = _verdicts(run, subject, rows, last)
     if not verdicts:
         return None
     first = min((row.seed for row in rows if row.seed is not None), default=None)
@@ -109,7 +109,7 @@ def _judged(number: int, subject: Subject, run: Run, label: str, *, alone: bool)
         for row in rows
         if row.metric == "mean_cosine" and row.value is not None and row.site in verdicts and row.seed == first
     )
-    words = Counter(word.strip() for verdict in verdicts.values() for word in verdict.split(","))
+    words = Counter(word for found in verdicts.values() for word in found)
     kinds = tuple((word, words[word]) for word in KINDS if words[word])
     name = subject.label if subject.model else _named(run, label)
     title = name if last is None else f"{name}, step {last:,}"
@@ -119,7 +119,7 @@ def _judged(number: int, subject: Subject, run: Run, label: str, *, alone: bool)
         number,
         title,
         _origin(run, label, name),
-        _said(kinds, len(verdicts), verdicts.values()),
+        _training(run) if course else _said(kinds, len(verdicts), verdicts.values()),
         kinds,
         len(verdicts),
         cosines,
@@ -153,9 +153,23 @@ def _origin(run: Run, label: str, title: str) -> str:
     return " · ".join(dict.fromkeys(part for part in (run.command, label) if part != title and part not in title))
 
 
-def _said(kinds: Sequence[tuple[str, int]], judged: int, verdicts: Iterable[str]) -> str:
-    """The most frequent word and at how many sites it holds; the badges beside it count in the same way."""
+def _verdicts(run: Run, subject: Subject, rows: Sequence[Row], step: int | None) -> dict[str, tuple[str, ...]]:
+    """The words on each site of a model at its last step; earlier versions kept them in the notes of rows."""
+    kept = [one for one in run.manifest.get("verdicts") or () if one.get("model") == subject.model]
+    if kept:
+        return {str(one["site"]): tuple(one["words"]) for one in kept if one.get("step") == step}
+    noted = {row.site: row.note.partition(":")[0] for row in rows if row.metric == "verdict"}
+    return {site: tuple(word.strip() for word in words.split(",")) for site, words in noted.items()}
+
+
+def _training(run: Run) -> str:
+    """Where the average cosine went along a training: the first clause of the run's verdict."""
+    return verdict_of(run).partition(";")[0].rstrip(".")
+
+
+def _said(kinds: Sequence[tuple[str, int]], judged: int, verdicts: Iterable[tuple[str, ...]]) -> str:
+    """The gravest word and at how many sites it holds; the badges beside it count in the same way."""
     if judged == 1 or not kinds:
-        return next(iter(verdicts))
-    word, count = max(kinds, key=lambda kind: kind[1])
+        return ", ".join(next(iter(verdicts)))
+    word, count = kinds[0]
     return f"{word} at {'all' if count == judged else f'{count} of'} {judged} sites"

@@ -26,11 +26,24 @@ _BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows with the keys of their sequences; without keys every row is one of its own, numbered from `start`."""
+    """Some rows, their numbers in the source, and the keys of their sequences.
+
+    Without keys every row is a sequence of its own, known by its number; then the numbers follow one another.
+    """
 
     x: NDArray[np.floating]
+    numbers: NDArray[np.int64]
     keys: Keys | None = None
-    start: int | None = None
+    ids: list[str] | None = None
+
+    @property
+    def start(self) -> int | None:
+        return int(self.numbers[0]) if self.keys is None else None
+
+    @property
+    def names(self) -> list[str]:
+        """The id of each row, or its number where the source has no ids."""
+        return self.numbers.astype(str).tolist() if self.ids is None else self.ids
 
 
 def blocks_of(source: VectorSource, unit: Unit, start: int = 0) -> Iterator[tuple[int, Rows]]:
@@ -42,13 +55,15 @@ def blocks_of(source: VectorSource, unit: Unit, start: int = 0) -> Iterator[tupl
         if after <= start:
             continue
         kept = slice(max(0, start - first), None)
-        x = block.x[kept]
+        x, numbers = block.x[kept], np.arange(first, after)[kept]
+        ids = None if block.ids is None else block.ids[kept]
         if block.keys is None:
-            yield after, Rows(x, start=max(first, start))
+            yield after, Rows(x, numbers, ids=ids)
             continue
         names = block.keys[kept]
         if wanted is not None:
             mine = np.array([unit.wants(virtual_shard(name)) for name in names], dtype=bool)
             x, names = x[mine], [name for name, ours in zip(names, mine, strict=True) if ours]
+            numbers, ids = numbers[mine], None if ids is None else [ids[k] for k in np.flatnonzero(mine)]
         if len(x):
-            yield after, Rows(x, sequence_keys(names))
+            yield after, Rows(x, numbers, sequence_keys(names), ids)

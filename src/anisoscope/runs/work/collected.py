@@ -99,6 +99,11 @@ class Counted(Collection):
         return self.parts["done"].n
 
 
+def counting(make: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+    """Collections that also count the work that goes into them."""
+    return lambda: {**make(), COUNTED: Counted()}
+
+
 def split(state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Tensors by what stands before the last separator of their name."""
     found: dict[str, dict[str, Any]] = {}

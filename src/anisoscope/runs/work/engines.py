@@ -8,6 +8,8 @@ share, and the sums go to rank 0 site by site, so that never more than one site 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -32,6 +34,10 @@ class Local:
         """Whether this process writes the run."""
         return self.rank == 0
 
+    def device(self, name: str) -> str:
+        """Where this process runs its model: `cuda` is the accelerator of its own."""
+        return name
+
     def reduce(self, part: Part) -> Part:
         return part
 
@@ -43,11 +49,15 @@ class Local:
 class Torchrun(Local):
     """One process of a `torchrun`."""
 
+    def device(self, name: str) -> str:
+        return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if name == "cuda" else name
+
     def agreed(self, value: Any) -> Any:
         import torch.distributed as dist
 
         said = [value]
-        dist.broadcast_object_list(said, src=0)
+        with _others_alive():
+            dist.broadcast_object_list(said, src=0)
         return said[0]
 
     def reduce(self, part: Part) -> Part:
@@ -70,19 +80,26 @@ class Torchrun(Local):
         import torch.distributed as dist
 
         found: list[Any] | None = [None] * self.world if self.chief else None
-        try:
+        with _others_alive():
             dist.gather_object(value, found, dst=0)
-        except RuntimeError as error:
-            raise RankFailed(
-                "another process of this run failed",
-                got=str(error).splitlines()[0],
-                do="give the same command again: it continues, also with another number of processes",
-            ) from error
         return found or []
 
     @staticmethod
     def _union(lists: list[list[str]]) -> list[str]:
         return list(dict.fromkeys(key for keys in lists for key in keys))
+
+
+@contextmanager
+def _others_alive() -> Iterator[None]:
+    """What gloo says when a process is gone, in words."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise RankFailed(
+            "another process of this run failed",
+            got=str(error).splitlines()[0],
+            do="give the same command again: it continues, also with another number of processes",
+        ) from error
 
 
 @cache

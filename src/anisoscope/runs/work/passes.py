@@ -7,16 +7,20 @@ written every few seconds of work at a batch boundary; whoever continues goes on
 size, so that a resumed pass ends with the very numbers of an uninterrupted one. (A float32 forward pass depends on the
 shape of its batch in the seventh digit, so another batch size would not.)
 
+Where memory runs out in a batch, the pass goes back to its last saved state and on with half the positions per batch.
+
 Vectors that come from files need no model: `follow` is the same loop over blocks of rows.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from anisoscope.errors import ModelError
 from anisoscope.runs.progress import track
 from anisoscope.runs.stopping import asked_to_stop, patiently
 from anisoscope.runs.work.collected import COUNTED
@@ -29,9 +33,21 @@ if TYPE_CHECKING:
     from anisoscope.models.open import OpenModel
     from anisoscope.runs.work.saved import Saved
 
-SAVE_EVERY = 10.0  # seconds of work between two savings, and at least
+SAVE_EVERY = 10.0  # seconds of work between two savings, unless ANISOSCOPE_SAVE_EVERY says otherwise, and at least
 _SAVING_SHARE = 0.05  # so little of the time may go into saving
+_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 Item = TypeVar("Item")
+
+
+class OutOfMemory(ModelError):
+    """Memory ran out in a batch of so many windows, cut for so many positions."""
+
+    def __init__(self, windows: int, tokens: int) -> None:
+        self.windows, self.tokens = windows, tokens
+        super().__init__(
+            "there is not enough memory to run the model on one window" if windows == 1 else "memory ran out",
+            do="shorten the windows with --length, or choose --dtype bfloat16",
+        )
 
 
 class Observer(Protocol):
@@ -73,25 +89,31 @@ def run_pass(
     """Run the model over the batches of a unit; the observers hold the sums afterwards."""
     import torch
 
-    from anisoscope.capture.inputs import model_inputs
-
     ready, observing = False, {name: one for name, one in observers.items() if name != COUNTED}
 
     def forward(batch: Batch) -> None:
         nonlocal ready
-        if not ready:
-            for observer in observing.values():
-                observer.prepare(model, batch)
-            ready = True
-        options = {name: value for observer in observing.values() for name, value in observer.options.items()}
-        with ExitStack() as watching, torch.inference_mode():
-            for observer in observing.values():
-                watching.enter_context(observer.watch(model, batch))
-            output = model.module(**model_inputs(model.module, batch.inputs), **options)
-            for observer in observing.values():
-                observer.after(output)
+        with torch.inference_mode():
+            observe(model, batch, observing, first=not ready)
+        ready = True
 
     run_batches(batches, forward, observers, unit=unit, saved=saved, what=what)
+
+
+def observe(model: OpenModel, batch: Batch, observers: Mapping[str, Any], *, first: bool) -> None:
+    """One forward pass that all observers see; before the first one they prepare themselves."""
+    from anisoscope.capture.inputs import model_inputs
+
+    if first:
+        for observer in observers.values():
+            observer.prepare(model, batch)
+    options = {name: value for observer in observers.values() for name, value in observer.options.items()}
+    with ExitStack() as watching:
+        for observer in observers.values():
+            watching.enter_context(observer.watch(model, batch))
+        output = model.module(**model_inputs(model.module, batch.inputs), **options)
+        for observer in observers.values():
+            observer.after(output)
 
 
 def run_batches(
@@ -112,7 +134,16 @@ def run_batches(
     wanted = (lambda key: unit.wants(virtual_shard(key))) if unit.filters else None
     work = ((batch.resume_at, batch) for _, batch in batches.iterate(start, wanted))
     total = batches.expected
-    follow(work, do, sums, size=len, saved=saved, start=start, total=total, unit="windows", what=what)
+
+    def attempt(batch: Batch) -> None:
+        try:
+            do(batch)
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
+                raise OutOfMemory(len(batch), batches.batch_tokens) from error
+            raise
+
+    follow(work, attempt, sums, size=len, saved=saved, start=start, total=total, unit="windows", what=what)
 
 
 def follow(
@@ -128,9 +159,9 @@ def follow(
     what: str,
 ) -> None:
     """Do every piece of work, (the place in the plan after it, the piece), and save the sums now and then."""
-    last, cost = time.monotonic(), 0.0
+    last, cost, every = time.monotonic(), 0.0, float(os.environ.get("ANISOSCOPE_SAVE_EVERY", SAVE_EVERY))
     with track(what, total=total, unit=unit) as bar, nullcontext() if saved is None else patiently():
-        bar.advance(start)
+        bar.skip(start)
         place = start
         for following, piece in work:
             do(piece)
@@ -140,7 +171,7 @@ def follow(
             place, now = following, time.monotonic()
             if saved is not None:
                 saved.done = place
-                if now - last > max(SAVE_EVERY, cost / _SAVING_SHARE):
+                if now - last > max(every, cost / _SAVING_SHARE if every else 0):
                     saved.save(whole_state(sums))
                     last, cost = time.monotonic(), time.monotonic() - now
                 _stop_if_asked(saved, sums)

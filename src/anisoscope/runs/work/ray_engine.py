@@ -10,12 +10,13 @@ State is saved in the folder of the run, which all workers must be able to reach
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from anisoscope.errors import MissingExtra, RanksLost
+from anisoscope.errors import MissingExtra, RanksLost, StoreError
 from anisoscope.runs.progress import track
 from anisoscope.runs.work.collected import Collected, add_part
 from anisoscope.runs.work.units import Unit, parse_shard
@@ -33,14 +34,30 @@ def collect_on_ray(job: Job) -> Collected:
     with _connected(job) as ray:
         workers = job.machine.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         root = Unit() if job.machine.shard is None else parse_shard(job.machine.shard)
-        count = workers * UNITS_PER_WORKER
         todo: list[Task]
         if job.study.labels is not None:
             todo = [(root, label) for label in job.study.labels(job.settings)]
         else:
+            count = _former_cut(job) or workers * UNITS_PER_WORKER
             todo = [(Unit(i, count) if root.whole else root.part(i, count), None) for i in range(count)]
         job.begin()
         return _Pool(ray, job, workers).run(todo)
+
+
+def _former_cut(job: Job) -> int | None:
+    """Into how many units an unfinished run was cut; None where nothing is on disk."""
+    if job.folder is None:
+        return None
+    deep = 0 if job.machine.shard is None else 1
+    headers = [json.loads(path.read_text()) for path in (job.folder / "partial").glob("*/*.json")]
+    units = [Unit.of_list(header["unit"]) for header in headers]
+    cuts = {unit.of if not deep else unit.filters[0][1] for unit in units if len(unit.filters) == deep}
+    if len(cuts) > 1 or any(len(unit.filters) != deep for unit in units):
+        raise StoreError(
+            "this run was begun by other numbers of processes", where=job.folder,
+            do="go on without --engine ray, or --existing replace to start anew",
+        )  # fmt: skip
+    return next(iter(cuts), None)
 
 
 @contextmanager
@@ -153,7 +170,7 @@ class _Worker:
 
     def work(self, unit: list, only: str | None) -> None:
         """Collect one unit and add its sums."""
-        self.job.unit, self.job.only = Unit.of_list(unit), only
+        self.job.unit, self.job.only = Unit.of_list(unit) if only is None else None, only
         assert self.job.study.collect is not None
         for label, part in self.job.study.collect(self.job).items():
             add_part(self.total, label, part)

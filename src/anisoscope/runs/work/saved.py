@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,10 @@ _START_ANEW = "--existing replace starts anew"
 
 @dataclass
 class Saved:
-    """Where a unit stands: `done` places of its plan, in batches of `batch_tokens`; `about` once it is finished."""
+    """Where a unit stands: `done` places of its plan, in batches of `batch_tokens`; `about` once it is finished.
+
+    `notes` are what happened on the way.
+    """
 
     folder: Path
     unit: Unit
@@ -35,6 +39,7 @@ class Saved:
     batch_tokens: int | None = None
     finished: bool = False
     about: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     state: str = ""
     sha256: str = ""
 
@@ -81,8 +86,14 @@ class Saved:
             ) from error
 
     def _written(self) -> dict[str, Any]:
-        plain = {name: getattr(self, name) for name in ("done", "batch_tokens", "finished", "about", "state", "sha256")}
+        names = ("done", "batch_tokens", "finished", "about", "notes", "state", "sha256")
+        plain = {name: getattr(self, name) for name in names}
         return {"unit": self.unit.as_list(), "identity": dict(self.identity), **plain}
+
+    def as_on_disk(self) -> Saved:
+        """The state that was saved last, or an empty one."""
+        begun = {saved.unit: saved for saved in find_saved(self.folder, self.identity)}
+        return begun.get(self.unit) or Saved(self.folder, self.unit, self.identity)
 
 
 def find_saved(folder: Path, identity: Mapping[str, Any]) -> list[Saved]:
@@ -117,3 +128,13 @@ def identity_of(**parts: Any) -> dict[str, str]:
         name: hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:32]
         for name, value in parts.items()
     }
+
+
+def slug(label: str) -> str:
+    """A name of a folder that tells labels apart.
+
+    >>> slug("google/bert: base")
+    'google-bert-base-d2e5cb'
+    """
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.")[:48] or "part"
+    return f"{readable}-{hashlib.sha256(label.encode('utf-8', 'surrogatepass')).hexdigest()[:6]}"

@@ -4,6 +4,7 @@ Every sequence falls into one of 4,096 virtual shards by the hash of its key. Un
 v mod n = i. Within a unit the windows run in the order of the unit's plan, so what is done is a prefix of it, and what
 is left after a kill is the rest: `start` says where it begins. If another number of processes goes on, each rest is
 dealt out again by the next digits of v (`filters`), and the sums of the prefix are added at the end like any others.
+What is on disk after a kill need not name every unit, because some had saved nothing: `left` completes the picture.
 
 >>> unit = Unit(1, 4)
 >>> left = unit.rest(120).part(0, 2)
@@ -14,7 +15,7 @@ dealt out again by the next digits of v (`filters`), and the sums of the prefix 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from anisoscope.errors import UsageError
@@ -90,9 +91,40 @@ def parse_shard(text: str) -> Unit:
     return Unit(int(index), int(of))
 
 
-def deal(left: Iterable[Unit], workers: int) -> list[list[Unit]]:
-    """The units of each worker: one each where there are as many, else a part of every one."""
-    units = list(left)
-    if len(units) == workers:
-        return [[unit] for unit in units]
-    return [[unit.part(worker, workers) for unit in units] for worker in range(workers)]
+def roots(shard: str | None, begun: Iterable[Unit], workers: int) -> list[Unit]:
+    """What the whole, or a shard of it, was first cut into: as many units as there were workers then."""
+    if shard is not None:
+        return [parse_shard(shard)]
+    of = next((unit.of for unit in begun), workers)
+    return [Unit(index, of) for index in range(of)]
+
+
+def left(first: Iterable[Unit], finished: Mapping[Unit, bool]) -> list[Unit]:
+    """The units that are still to be done, of those that were cut `first`.
+
+    `finished` says of every unit with a state on disk whether it is complete. A unit that was dealt out again is known
+    by any of its parts; its parts that left no state are to be done from their start.
+
+    >>> begun = {Unit(0, 2): False, Unit(0, 2, 40, ((1, 3),)): True}
+    >>> [unit.name for unit in left([Unit(0, 2), Unit(1, 2)], begun)]
+    ['0-of-2.40.0-of-3', '0-of-2.40.2-of-3', '1-of-2']
+    """
+    found: list[Unit] = []
+    for unit in first:
+        parts = [one for one in finished if (one.index, one.of) == (unit.index, unit.of)]
+        part = next((one for one in parts if one.filters and one.filters[:-1] == unit.filters), None)
+        if part is not None:
+            of = part.filters[-1][1]
+            siblings = [replace(part, filters=(*unit.filters, (index, of))) for index in range(of)]
+            found += left(siblings, finished)
+        elif not finished.get(unit, False):
+            found.append(unit)
+    return found
+
+
+def deal(units: Sequence[Unit], done: Mapping[Unit, int], workers: int) -> list[list[Unit]]:
+    """The units of each worker: whole ones where there is one for each, else a part of what is left of every one."""
+    if workers == 1 or len(units) == workers:
+        return [[unit] for unit in units] if workers > 1 else [list(units)]
+    rest = [unit.rest(done.get(unit, 0)) for unit in units]
+    return [[unit.part(worker, workers) for unit in rest] for worker in range(workers)]

@@ -64,7 +64,7 @@ def moments_of(run: Run) -> dict[str, Kept]:
         states = {
             f"{label}|{site}" if len(labels) > 1 else site: state
             for (label, observer, site), state in parts.items()
-            if observer == "hidden"
+            if observer in ("hidden", "embedding")
         }
     if not states:
         raise UsageError("this run kept no sums to compare", where=run.folder, expected="a run of measure or vectors")

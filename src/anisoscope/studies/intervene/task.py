@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from anisoscope.accumulate.keys import group_of, priority, sequence_keys
+from anisoscope.capture.inputs import model_inputs
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,14 +24,19 @@ if TYPE_CHECKING:
     from anisoscope.models.open import OpenModel
 
 MASKED = 0.15
+_LOGITS = 2**26  # numbers in a batch of logits, by default: 256 MB, and two of them are held
+_POSITIONS = 8192
 
 
 @dataclass(frozen=True)
 class Task:
-    """A batch with its question: labels (B, T) are −100 where nothing is asked, None where there is nothing to ask."""
+    """A batch with its question: labels (B, T) are −100 where nothing is asked, None where there is nothing to ask.
+
+    `inputs` are where the model is.
+    """
 
     batch: Batch
-    inputs: dict[str, Tensor]
+    inputs: dict[str, Any]
     labels: Tensor | None
     sequences: np.ndarray  # (B,) the key of each row's sequence
 
@@ -42,19 +48,23 @@ class Task:
 
 def make_task(model: OpenModel, batch: Batch) -> Task:
     """The question that a model is asked about a batch."""
-    keys = sequence_keys(batch.keys)
+    inputs, labels = _question(model, batch)
+    return Task(batch, model_inputs(model.module, inputs), labels, sequence_keys(batch.keys))
+
+
+def _question(model: OpenModel, batch: Batch) -> tuple[dict[str, Tensor], Tensor | None]:
+    """The inputs, some tokens masked where the model is a masked one, and the labels."""
     ids = batch.inputs.get("input_ids")
     if ids is None or output_head(model.module) is None:
-        return Task(batch, batch.inputs, None, keys)
+        return batch.inputs, None
     asked = torch.where(batch.valid & ~batch.special, ids, -100)
     mask_token = getattr(model.processor, "mask_token_id", None)
     if "Masked" not in type(model.module).__name__ or mask_token is None:  # causal: position t is asked for token t + 1
         labels = torch.full_like(asked, -100)
         labels[:, :-1] = asked[:, 1:]
-        return Task(batch, batch.inputs, labels, keys)
-    chosen = _chosen(keys, batch.starts, ids.shape[1]) & (asked >= 0)
-    masked = {**batch.inputs, "input_ids": torch.where(chosen, mask_token, ids)}
-    return Task(batch, masked, torch.where(chosen, ids, -100), keys)
+        return batch.inputs, labels
+    chosen = _chosen(sequence_keys(batch.keys), batch.starts, ids.shape[1]) & (asked >= 0)
+    return {**batch.inputs, "input_ids": torch.where(chosen, mask_token, ids)}, torch.where(chosen, ids, -100)
 
 
 def _chosen(keys: np.ndarray, starts: list[int], length: int) -> Tensor:
@@ -70,3 +80,10 @@ def output_head(module: nn.Module) -> Any:
     if not callable(find) or getattr(getattr(module, "config", None), "is_encoder_decoder", False):
         return None
     return find()
+
+
+def batch_positions(module: nn.Module) -> int:
+    """How many positions a batch may have so that its logits stay small."""
+    head = output_head(module)
+    vocabulary = 1 if head is None else len(head.weight)
+    return max(1, min(_POSITIONS, _LOGITS // vocabulary))

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from anisoscope.runs.job import Job
-from anisoscope.runs.settings import Data, Hidden, Models, Sample, option
+from anisoscope.runs.settings import Data, Embedding, Hidden, Models, Sample, option
 from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study
 from anisoscope.runs.table import Row
 from anisoscope.runs.work.collected import Collected
 from anisoscope.studies.measure.story import story
 
 
-class MeasureSettings(Models, Data, Hidden, Sample):
+class MeasureSettings(Models, Data, Hidden, Embedding, Sample):
     """What `anisoscope measure` is asked."""
 
     spectrum: bool = option("Measure the covariance spectrum too.", True)
@@ -26,10 +26,11 @@ class MeasureSettings(Models, Data, Hidden, Sample):
 
 def collect(job: Job) -> Collected:
     """One pass for each model."""
-    from anisoscope.studies.measure.hidden import hidden_sums
+    from anisoscope.studies.measure.hidden import observers
 
+    whole_texts = set(job.settings.sites) == {"embedding"}
     return {
-        label: job.run(label, model, lambda model=model: {"hidden": hidden_sums(model, job.settings, job.machine)})
+        label: job.run(label, model, lambda model=model: observers(model, job.settings, job.machine), first=whole_texts)
         for label, model in job.models()
     }
 
@@ -51,9 +52,10 @@ def conclude(settings: MeasureSettings, collected: Collected) -> Findings:
 
 
 def kinds() -> Mapping[str, Any]:
+    from anisoscope.runs.work.embeddings import EmbeddingSums
     from anisoscope.runs.work.observers import HiddenSums
 
-    return {"hidden": HiddenSums}
+    return {"hidden": HiddenSums, "embedding": EmbeddingSums}
 
 
 def subject(settings: MeasureSettings) -> str:
@@ -76,6 +78,8 @@ A killed run continues where it was when the same command is given again.
 Examples:
   anisoscope measure bert-base-uncased --data wikitext/valid.txt
   anisoscope measure gpt2 EleutherAI/pythia-70m --data texts/ --limit 200
+  anisoscope measure sentence-transformers/all-MiniLM-L6-v2 --sites embedding
+  anisoscope measure gpt2 --pool mean
   anisoscope measure openai/whisper-base --data recordings/ --whisper-window all
   anisoscope measure microsoft/resnet-50 --data photos/ --maps flatten
   torchrun --nproc-per-node 2 -m anisoscope measure gpt2 --data texts/

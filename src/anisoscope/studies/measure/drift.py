@@ -3,7 +3,8 @@
 The paper correlates the average cosine with the norm of the average vector, ‖x̄‖, over layers (figures 5 and 16). Norms
 grow by an order of magnitude along the depth of some models, so ‖x̄‖ says as much about scale as about drift; the drift
 ratio ‖x̄‖²/E‖x‖² does not. Both are reported, by Spearman and Pearson, with permutation p-values.
-Layers are `embeddings` and every block's raw output; what a final norm makes of the last block is left out.
+Layers are `embeddings` and every block's raw output; what a final norm makes of the last block, and the vector of a
+whole text, are left out.
 """
 
 from __future__ import annotations
@@ -36,16 +37,20 @@ def drift_rows(rows: Sequence[Row]) -> list[Row]:
                     Row(metric=name, value=test.value, null=0.0, note=words, protocol=test.how, **context),
                     Row(metric=f"{name}_p", value=test.p, null=0.5, note=words, protocol=test.how, **context),
                     Row(
-                        metric=f"{name}_p_asymptotic", value=test.p_asymptotic, null=0.5, note=words,
-                        protocol="t distribution, as in the paper", **context,
+                        metric=f"{name}_p_asymptotic",
+                        value=test.p_asymptotic,
+                        null=0.5,
+                        note=words,
+                        protocol="t distribution, as in the paper",
+                        **context,
                     ),
-                ]  # fmt: skip
+                ]
     return found
 
 
 def _layers(rows: Iterable[Row]) -> list[str]:
     names = dict.fromkeys(row.site for row in rows if row.metric == "mean_cosine")
-    return [name for name in names if not name.endswith("norm")]
+    return [name for name in names if not name.endswith("norm") and name != "embedding"]
 
 
 def _number(value: float | None) -> float:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from anisoscope.capture.embedding import SITE as EMBEDDING
 from anisoscope.capture.hidden import HiddenCapture
-from anisoscope.errors import InputError
+from anisoscope.errors import InputError, UsageError
 from anisoscope.inference.cloud import measure_cloud
 from anisoscope.inference.verdict import Verdict, verdict_of_many
 from anisoscope.models.devices import sums_device
@@ -17,6 +19,7 @@ from anisoscope.runs.settings import Hidden, Machine
 from anisoscope.runs.study import gathered, words_of
 from anisoscope.runs.table import Row
 from anisoscope.runs.work.collected import Part
+from anisoscope.runs.work.embeddings import EmbeddingSums
 from anisoscope.runs.work.observers import HiddenSums
 
 if TYPE_CHECKING:
@@ -44,9 +47,35 @@ def hidden_sums(model: OpenModel, settings: Any, machine: Machine, **changes: An
     return HiddenSums(HiddenCapture(model.module, **asked), **options)
 
 
+def observers(model: OpenModel, settings: Any, machine: Machine) -> dict[str, Any]:
+    """The observers of the sites that are asked for: hidden states, and the vector of a whole text."""
+    layers = [pattern for pattern in settings.sites if pattern != EMBEDDING]
+    found: dict[str, Any] = {}
+    if layers:
+        found["hidden"] = hidden_sums(model, settings.model_copy(update={"sites": layers}), machine)
+    if any(fnmatchcase(EMBEDDING, pattern) for pattern in settings.sites):
+        if model.encoder is not None:
+            found["embedding"] = embedding_sums(model, settings, machine)
+        elif EMBEDDING in settings.sites:
+            raise UsageError(
+                "this model does not say how one vector is made of a text",
+                where=model.name,
+                expected="modules.json, as sentence-transformers writes it",
+                do="--pool mean, or another way of pooling",
+            )
+    return found
+
+
+def embedding_sums(model: OpenModel, settings: Any, machine: Machine) -> EmbeddingSums:
+    """The observer of the vectors of whole texts."""
+    device, spectrum = sums_device(machine.device), getattr(settings, "spectrum", True)
+    return EmbeddingSums(model.encoder, spectrum=spectrum, sample=settings.sample, seed=settings.seed, device=device)
+
+
 def site_rows(part: Part, label: str, *, spectrum: bool = True, neighbours: bool = True, **context: Any) -> SiteRows:
     """Measure every site of a part, in order of computation; `context` fills further columns of the rows."""
-    about, there = part.about, part.keys("hidden")
+    about = part.about
+    there = {site: name for name in ("hidden", "embedding") for site in part.keys(name)}
     layers = dict(about["sites"])
     order = [name for name in layers if name in there]
     shared = {"model": label, "revision": about["model"]["revision"], "protocol": words_of(about["protocol"])}
@@ -55,9 +84,11 @@ def site_rows(part: Part, label: str, *, spectrum: bool = True, neighbours: bool
     found, notes = SiteRows(), []
     with track("computing metrics", total=len(order), unit="sites") as bar:
         for name in order:
-            moments = part.get("hidden", name)
+            moments = part.get(there[name], name)
             _check_something(name, moments.sums())
-            cloud = measure_cloud(moments, spectra=spectrum, neighbours=neighbours, things=things)
+            cloud = measure_cloud(
+                moments, spectra=spectrum, neighbours=neighbours, things="texts" if name == EMBEDDING else things
+            )
             found.rows += cloud_rows(cloud, site=name, layer=layers[name], **shared)
             found.verdicts.append({"model": label, "site": name, **cloud.verdict.as_dict()})
             notes += [(name, note) for note in cloud.notes]

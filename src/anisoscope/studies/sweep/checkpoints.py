@@ -13,12 +13,12 @@ import numpy as np
 from anisoscope.errors import InputError, ModelError
 from anisoscope.models.checkpoints import Checkpoint, Series, Weights, describe, fingerprint, open_series, suspicious
 from anisoscope.runs.job import Job
-from anisoscope.runs.study import Findings
+from anisoscope.runs.study import Findings, lost
 from anisoscope.runs.table import Row
 from anisoscope.runs.work.collected import Collected, Part, report_of
 from anisoscope.studies.attention import attention_context, attention_sums
 from anisoscope.studies.attention.rows import attention_rows
-from anisoscope.studies.measure.hidden import hidden_sums, site_rows
+from anisoscope.studies.measure.hidden import SiteRows, hidden_sums, site_rows
 from anisoscope.studies.sweep.dynamics import series_arrays
 from anisoscope.studies.sweep.story import training_verdict
 
@@ -131,14 +131,15 @@ def conclude_series(settings: Any, collected: Collected) -> Findings:
     checkpoints = {label: _written(part.about["checkpoint"]) for label, part in collected.items()}
     rows: list[Row] = []
     notes: dict[str, list[str]] = {}
+    verdicts: list[Mapping[str, Any]] = []
+    last = max(checkpoint.step for checkpoint in checkpoints.values())
     for label, part in collected.items():
-        found, said = checkpoint_rows(settings, label, part)
-        about = part.about["checkpoint"]
-        column = {"model": about["series"], "revision": about["revision"], "step": about["step"], "seed": about["seed"]}
-        rows += [replace(row, run="", **column) for row in found]
-        for note in (*part.about.get("notes", ()), *said):
+        found, about = checkpoint_rows(settings, label, part), part.about["checkpoint"]
+        column = {name: about[name] for name in ("revision", "step", "seed")} | {"model": about["series"]}
+        rows += [replace(row, run="", **column) for row in found.rows]
+        verdicts += [{**one, **column} for one in found.verdicts if about["step"] == last]
+        for note in (*part.about.get("notes", ()), *lost(report_of(part.about)), *found.notes):
             notes.setdefault(note, []).append(label)
-        part.about["notes"] = []  # said once for all checkpoints, below
     arrays: dict[str, np.ndarray] = {}
     for seed in dict.fromkeys(checkpoint.seed for checkpoint in checkpoints.values()):
         mine = {label: one.step for label, one in checkpoints.items() if one.seed == seed}
@@ -159,6 +160,8 @@ def conclude_series(settings: Any, collected: Collected) -> Findings:
         training_verdict(rows, widths),
         arrays=arrays,
         notes=[*_alarms(checkpoints, collected), *shared],
+        gathered=True,
+        verdicts=verdicts,
         protocol=first["protocol"],
         data={**first["data"], **report_of(first)},
         model={
@@ -170,22 +173,21 @@ def conclude_series(settings: Any, collected: Collected) -> Findings:
     )
 
 
-def checkpoint_rows(settings: Any, label: str, part: Part) -> tuple[list[Row], list[str]]:
+def checkpoint_rows(settings: Any, label: str, part: Part) -> SiteRows:
     """Hidden states, attention and vocabulary of one checkpoint, and the notes that concern them."""
-    rows: list[Row] = []
-    notes: list[str] = []
+    found = SiteRows()
     if "hidden" in settings.sites:
         found = site_rows(part, label, spectrum=settings.spectrum, neighbours=False)
-        rows, notes = found.rows, found.notes
     if "attention" in settings.sites:
         sites = [key.removesuffix("/heads") for key in part.keys("attention") if key.endswith("/heads")]
         like = attention_context(label, part)
         for site in sites:
             heads = {site: part.get("attention", f"{site}/heads")}
             seen = f"{site}/rows" in part.keys("attention")
-            rows += attention_rows(heads, {site: part.get("attention", f"{site}/rows")} if seen else {}, like=like)
-    rows += [Row(**record) for record in part.about.get("rows", ())]
-    return rows, notes
+            seen_rows = {site: part.get("attention", f"{site}/rows")} if seen else {}
+            found.rows += attention_rows(heads, seen_rows, like=like)
+    found.rows += [Row(**record) for record in part.about.get("rows", ())]
+    return found
 
 
 def _written(about: Mapping[str, Any]) -> Checkpoint:

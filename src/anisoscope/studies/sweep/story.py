@@ -9,6 +9,7 @@ from anisoscope.runs.table import Row
 from anisoscope.studies.attention.story import agreeing
 from anisoscope.studies.attention.story import story as attention_story
 
+COLLAPSED = 0.9  # an average cosine above it leaves next to no directions
 FAR = 0.1  # how far an extreme of the average cosine must lie beyond both ends to be told
 
 
@@ -28,34 +29,55 @@ def training_verdict(rows: Sequence[Row], widths: Mapping[str, int]) -> str:
         )
     entropy = along(told, "entropy_normalised")
     if entropy:
-        words.append(f"entropy over log n {entropy[steps[0]]:.3g} → {entropy[steps[-1]]:.3g}")
+        words.append(f"entropy over log n {entropy[min(entropy)]:.3g} → {entropy[max(entropy)]:.3g}")
     return "; ".join(filter(None, words)) + "."
 
 
 def _path(rows: Sequence[Row], steps: Sequence[int]) -> str:
-    """`average cosine of blocks 0.05 at step 0, up to 0.98 at step 64, back to 0.14 at 8,192`."""
-    curve = along(rows, "mean_cosine")
+    """`The highest average cosine of a block is 0.05 at step 0, collapsed to 0.98 at step 64 (block.3), back to …`."""
+    curve = highest(rows, "mean_cosine")
     if not curve:
-        return f"steps {steps[0]:,} to {steps[-1]:,}"
-    first, last = steps[0], steps[-1]
+        return f"Steps {steps[0]:,} to {steps[-1]:,}"
+    first, last = min(curve), max(curve)
+    words = f"The highest average cosine of a block is {curve[first][0]:.2f} at step {first:,}"
     if first == last:
-        return f"Average cosine of blocks {curve[first]:.3g} at step {first:,}"
-    top, bottom = max(curve, key=lambda s: curve[s]), min(curve, key=lambda s: curve[s])
-    words = f"Average cosine of blocks {curve[first]:.3g} at step {first:,}"
-    if curve[top] > max(curve[first], curve[last]) + FAR:
-        collapsed = "collapsed to" if curve[top] > 0.9 else "up to"
-        return f"{words}, {collapsed} {curve[top]:.3g} at step {top:,}, back to {curve[last]:.3g} at {last:,}"
-    if curve[bottom] < min(curve[first], curve[last]) - FAR:
-        return f"{words}, down to {curve[bottom]:.3g} at step {bottom:,}, {curve[last]:.3g} at {last:,}"
-    return f"{words}, {curve[last]:.3g} at {last:,}"
+        return words
+    top = max(curve, key=lambda step: curve[step][0])
+    bottom = min(curve, key=lambda step: curve[step][0])
+    ends = (curve[first][0], curve[last][0])
+    if curve[top][0] > max(ends) + FAR:
+        how = "collapsed to" if curve[top][0] > COLLAPSED else "up to"
+        return (
+            f"{words}, {how} {curve[top][0]:.2f} at step {top:,} ({curve[top][1]}), back to {ends[1]:.2f} at {last:,}"
+        )
+    if curve[bottom][0] < min(ends) - FAR:
+        return f"{words}, down to {curve[bottom][0]:.2f} at step {bottom:,}, {ends[1]:.2f} at {last:,}"
+    return f"{words}, {ends[1]:.2f} at {last:,}"
+
+
+def highest(rows: Sequence[Row], metric: str) -> dict[int, tuple[float, str]]:
+    """The highest value over blocks by step, averaged over seeds, and the block that has it."""
+    by_seed: dict[tuple[int, int | None], tuple[float, str]] = {}
+    for row in rows:
+        if row.metric == metric and _of_block(row) and row.step is not None and row.value is not None:
+            key = (row.step, row.seed)
+            by_seed[key] = max(by_seed.get(key, (row.value, row.site)), (row.value, row.site))
+    found: dict[int, tuple[float, str]] = {}
+    for step in sorted({step for step, _ in by_seed}):
+        values = [value for (at, _), value in by_seed.items() if at == step]
+        found[step] = (sum(value for value, _ in values) / len(values), max(values)[1])
+    return found
+
+
+def _of_block(row: Row) -> bool:
+    return row.layer is not None and row.head is None and row.positions == "all"
 
 
 def along(rows: Sequence[Row], metric: str) -> dict[int, float]:
     """The mean of a metric over blocks and seeds, by step."""
     found: dict[int, list[float]] = {}
     for row in rows:
-        of_block = row.layer is not None and row.head is None and row.positions == "all"
-        if row.metric == metric and of_block and row.step is not None and row.value is not None:
+        if row.metric == metric and _of_block(row) and row.step is not None and row.value is not None:
             found.setdefault(row.step, []).append(row.value)
     return {step: sum(values) / len(values) for step, values in sorted(found.items())}
 

@@ -11,32 +11,18 @@ Intervals are not corrected for the number of arms; of 20 comparisons without ef
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from anisoscope.runs.table import Row
 from anisoscope.studies.block.rows import interval_over_draws
-
-BLOCKS = "blocks"
-"""The site of what is averaged over all blocks of a model."""
+from anisoscope.studies.variants.story import BLOCKS, DIFFERENCE, summary
+from anisoscope.training.recipe import Recipe
 
 AVERAGED = (
-    "mean_cosine", "entropy_normalised", "max_probability", "query_drift_ratio", "key_drift_ratio",
-    "query_key_alignment", "salience_share", "sink_share",
-)  # fmt: skip
-
-COLUMNS = (
-    ("", "validation_loss", "loss"),
-    (BLOCKS, "mean_cosine", "mean cosine"),
-    (BLOCKS, "entropy_normalised", "entropy / log T"),
-    (BLOCKS, "max_probability", "max p"),
-    (BLOCKS, "query_drift_ratio", "query drift"),
-    (BLOCKS, "query_key_alignment", "|cos(Q̄, K̄)|"),
+    *("mean_cosine", "entropy_normalised", "max_probability", "query_drift_ratio", "key_drift_ratio"),
+    *("query_key_alignment", "salience_share", "sink_share"),
 )
-"""The columns of the summary: site, metric, heading."""
-
-DIFFERENCE = "_difference"
-"""What the name of a metric ends with where the value is an arm minus the control."""
 
 
 def alignment_rows(rows: Sequence[Row], *, width: int) -> list[Row]:
@@ -56,11 +42,18 @@ def alignment_rows(rows: Sequence[Row], *, width: int) -> list[Row]:
             by_layer.setdefault(row.site.rsplit(".head.", 1)[0], []).append(row)
     return [
         replace(
-            heads[0], site=site, head=None, metric="query_key_alignment", low=None, high=None, null=null,
-            value=sum(abs(row.value or 0.0) for row in heads) / len(heads), note="mean of |cos| over heads",
+            heads[0],
+            site=site,
+            head=None,
+            metric="query_key_alignment",
+            value=sum(abs(row.value or 0.0) for row in heads) / len(heads),
+            low=None,
+            high=None,
+            null=null,
+            note="mean of |cos| over heads",
         )
         for site, heads in by_layer.items()
-    ]  # fmt: skip
+    ]
 
 
 def block_rows(rows: Sequence[Row]) -> list[Row]:
@@ -77,11 +70,17 @@ def block_rows(rows: Sequence[Row]) -> list[Row]:
             groups.setdefault((row.model, row.seed, row.metric), []).append(row)
     return [
         replace(
-            blocks[0], site=BLOCKS, layer=None, value=_mean(blocks), low=None, high=None, n=None,
+            blocks[0],
+            site=BLOCKS,
+            layer=None,
+            value=_mean(blocks),
+            low=None,
+            high=None,
+            n=None,
             note=f"mean over {len(blocks)} blocks",
         )
         for blocks in groups.values()
-    ]  # fmt: skip
+    ]
 
 
 def averages(rows: Sequence[Row]) -> list[Row]:
@@ -126,31 +125,45 @@ def _mean(rows: Sequence[Row]) -> float:
     return sum(row.value for row in rows if row.value is not None) / len(rows)
 
 
-def summary(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
-    """For each arm the averages of the columns of the summary, and their differences to the control, by metric."""
-    places = {(site, metric + end) for site, metric, _ in COLUMNS for end in ("", DIFFERENCE)}
-    lines: dict[str, dict[str, Row]] = {}
-    for row in rows:
-        if row.seed is None and row.positions == "all" and (row.site, row.metric) in places:
-            lines.setdefault(row.model, {})[row.metric] = row
-    return lines
+def comparable(changes: Sequence[Row], recipes: Mapping[str, Recipe], *, control: str) -> list[Row]:
+    """Differences without those of losses of different tasks, which cannot be subtracted."""
+    task = {arm: (r.objective, r.causal, r.tokens, r.vocabulary, r.mask) for arm, r in recipes.items()}
+    return [row for row in changes if not row.metric.startswith("validation") or task[row.model] == task[control]]
 
 
 def verdict(rows: Sequence[Row], *, control: str) -> str:
     """Each arm against the control: is the mean cosine lower, is the attention as sharp, what does it cost?"""
-    named = (("validation_loss", "loss"), ("mean_cosine", "mean cosine"), ("entropy_normalised", "entropy"))
-    words = []
-    for arm, line in summary(rows).items():
-        parts = [
-            _phrase(name, line[metric], line.get(f"{metric}{DIFFERENCE}")) for metric, name in named if metric in line
-        ]
-        words.append(f"{arm}{' (control)' if arm == control else ''}: {', '.join(parts)}")
-    return "; ".join(words)
+    lines = summary(rows)
+    seeds = len({row.seed for row in rows if row.seed is not None})
+    over = "one seed, so no intervals" if seeds == 1 else f"{seeds} seeds"
+    first = f"Control {control}: {', '.join(_level(lines[control], name) for name in _levels(lines[control]))} ({over})"
+    return "; ".join([first, *(f"{arm}: {_changes(line)}" for arm, line in lines.items() if arm != control)]) + "."
 
 
-def _phrase(name: str, row: Row, difference: Row | None) -> str:
-    """`loss 2.104`, with `(higher)` or `(lower)` where the interval of the difference leaves zero out."""
-    side = ""
-    if difference is not None and difference.low is not None and difference.high is not None:
-        side = " (higher)" if difference.low > 0 else " (lower)" if difference.high < 0 else ""
-    return f"{name} {row.value:.3f}{side}"
+_NAMED = {"validation_loss": "loss", "mean_cosine": "mean cosine", "entropy_normalised": "entropy"}
+
+
+def _levels(line: Mapping[str, Row]) -> list[str]:
+    return [metric for metric in _NAMED if metric in line]
+
+
+def _level(line: Mapping[str, Row], metric: str) -> str:
+    return f"{_NAMED[metric]} {line[metric].value:.3f}"
+
+
+def _changes(line: Mapping[str, Row]) -> str:
+    """`mean cosine lower by 0.197 ± 0.05, loss and entropy not seen to differ`."""
+    seen, unseen, apart = [], [], []
+    for metric in _levels(line):
+        row = line.get(f"{metric}{DIFFERENCE}")
+        if row is None or row.value is None:
+            apart.append(_level(line, metric))
+        elif row.low is None or row.high is None:
+            seen.append(f"{_NAMED[metric]} {row.value:+.3f}")
+        elif row.low > 0 or row.high < 0:
+            side = "higher" if row.value > 0 else "lower"
+            seen.append(f"{_NAMED[metric]} {side} by {abs(row.value):.3f} ± {row.high - row.value:.3f}")
+        else:
+            unseen.append(_NAMED[metric])
+    same = " and ".join(filter(None, (", ".join(unseen[:-1]), *unseen[-1:])))
+    return ", ".join([*seen, *([f"{same} not seen to differ"] if same else []), *apart])

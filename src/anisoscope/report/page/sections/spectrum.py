@@ -40,13 +40,10 @@ def shares(values: Array) -> dict[str, Any]:
 
 def _of_sums(run: Run) -> Iterator[dict[str, Any]]:
     """Covariance spectra over all positions, from the sums that a run kept, in the order of the sites."""
-    path = run.folder / "moments.safetensors"
-    if not path.exists():
-        return
-    from safetensors import safe_open
-
     order = {row.site: k for k, row in enumerate(reversed(run.rows(metric="mean_cosine")))}
-    with safe_open(path, "numpy") as file:
+    with run.sums_file() as file:
+        if file is None:
+            return
         names = set(file.keys())
         places = [(*_owner(name), name.removesuffix("rest.second")) for name in names if name.endswith("rest.second")]
         for model, site, prefix in sorted(places, key=lambda place: (-order.get(place[1], -1), place[2]))[:MOST]:
@@ -65,6 +62,7 @@ def _eigenvalues(file: Any, parts: list[str], prefix: str) -> Array:
 
 
 def _owner(name: str) -> tuple[str | None, str]:
-    """Model (where a run has several) and site of `model|site|rest.second`."""
-    *before, site, _ = ["", *name.split("|")]
-    return (before[-1] if len(before) > 1 else None), site if len(name.split("|")) > 1 else ""
+    """Model and site of `model|observer|site|rest.second`; before format 2 of `model|site|rest.second` or less."""
+    *before, site, _ = ["", "", *name.split("|")]
+    observed = len(before) > 3
+    return before[-2 if observed else -1] or None, site

@@ -1,0 +1,77 @@
+"""Fit a correction of embeddings, apply it to files, export it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Folder = Annotated[Path, typer.Argument(metavar="REMEDY", help="The folder of `remedy fit`, or a .safetensors file.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite files of another kind.")]
+
+
+def commands() -> dict[str, Any]:
+    """The commands of the group by name; `fit` is a study like any other."""
+    from anisoscope.cli.study import study_command
+
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command("apply")(apply)
+    app.command("export")(export)
+    made: Any = typer.main.get_command(app)
+    return {"fit": study_command("remedy", called="fit"), **made.commands}
+
+
+def apply(
+    remedy: Folder,
+    files: Annotated[list[str], typer.Argument(help="Files, folders or globs of vectors.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The repaired file; a folder for several.")],
+    column: Annotated[str | None, typer.Option(help="Column or array that holds the vectors.")] = None,
+    force: Force = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Apply a remedy to files of vectors: in the format that they came in, other columns kept, in constant memory.
+
+    \b
+    Examples:
+      anisoscope remedy apply remedy/ embeddings.npy -o repaired.npy
+      anisoscope remedy apply remedy/ 'shards/*.parquet' --column embedding -o repaired/
+    """
+    from anisoscope.cli.output import print_json, say
+    from anisoscope.studies.remedy.apply import apply_files
+    from anisoscope.studies.remedy.estimator import Remedy
+
+    written = apply_files(Remedy.load(remedy), files, out, column=column, force=force)
+    if json:
+        print_json({"schema": 1, "written": [{"file": str(path), "rows": rows} for path, rows in written]})
+        return
+    for path, rows in written:
+        say(f"{path}: {rows:,} vectors")
+
+
+def export(
+    remedy: Folder,
+    to: Annotated[str, typer.Option("--to", metavar="sentence-transformers|faiss|onnx|numpy", help="The format.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file, or the folder of the model.")],
+    model: Annotated[str | None, typer.Option(help="The model to repair, if the remedy was not fitted on it.")] = None,
+    models_dir: Annotated[str | None, typer.Option(help="Mirror laid out as owner/name[@revision].")] = None,
+    force: Force = False,
+) -> None:
+    """Export a remedy: into a sentence-transformers model, a FAISS index, ONNX, or a few lines of numpy.
+
+    \b
+    Examples:
+      anisoscope remedy export remedy/ --to sentence-transformers -o repaired-model/
+      anisoscope remedy export remedy/ --to faiss -o empty.index
+    """
+    from anisoscope.cli.output import say
+    from anisoscope.errors import UsageError
+    from anisoscope.runs.settings import nearest
+    from anisoscope.studies.remedy.estimator import Remedy
+    from anisoscope.studies.remedy.export import TARGETS
+    from anisoscope.studies.remedy.export import export as write
+
+    if to not in TARGETS:
+        raise UsageError("no such format", got=to, expected=", ".join(TARGETS), do=nearest(to, TARGETS)[2:] or None)
+    for path in write(Remedy.load(remedy), to, out, model=model, models_dir=models_dir, force=force):  # pyright: ignore[reportArgumentType]  # checked above
+        say(str(path))

@@ -1,0 +1,218 @@
+"""Copy a file of vectors with other vectors in their place; everything else in it stays: ids, texts, other tensors.
+
+    rewrite("documents.parquet", "repaired.parquet", lambda x: x / 2, column="embedding")
+
+`change` takes a block (b, d) and returns one of as many rows; its width may differ, but is the same for every block.
+Formats: `.npy .safetensors .parquet .arrow .feather .csv .jsonl`, each to the same. Memory is that of a block. Values
+are written as float32, or as float64 where the source needs it. `done(rows)` is told of progress.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import struct
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib import format as npy_format
+
+from anisoscope.errors import InputError, UsageError
+from anisoscope.inputs.vectors.columns import CSV_PIECE, ArrowFile, Columns, open_parquet, parquet_batches
+from anisoscope.inputs.vectors.csv_numbers import vector_columns
+from anisoscope.inputs.vectors.jsonl import vector_field
+from anisoscope.inputs.vectors.source import VectorSource, open_vectors
+from anisoscope.inputs.vectors.tables import choose_columns, list_matrix
+from anisoscope.inputs.vectors.tensors import read_header, vector_tensor
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Change = Callable[[np.ndarray], np.ndarray]
+Done = Callable[[int], None]
+ROWS = 8192
+_LINES = 1024
+_COPY = 1 << 22
+
+
+def rewrite(
+    source: Path | str, target: Path | str, change: Change, *, column: str | None = None, done: Done | None = None
+) -> int:
+    """Write `target`; returns the number of rows. The caller sees to it that nothing is overwritten."""
+    source, target = Path(source), Path(target)
+    writer = _WRITERS.get(source.suffix.lower())
+    if writer is None:
+        raise UsageError("cannot write this kind of file", where=source, expected=" ".join(_WRITERS))
+    opened = open_vectors(source, column=column)
+    return writer(opened, source, target, change, Columns(column), done or (lambda rows: None))
+
+
+def _changed(opened: VectorSource, change: Change, done: Done, rows: int = ROWS) -> Iterator[np.ndarray]:
+    for block in opened.blocks(rows):
+        made = change(block.x)
+        if len(made) != len(block.x):
+            raise UsageError("the change must keep the rows", got=len(made), expected=len(block.x))
+        yield made
+        done(len(made))
+
+
+def _npy(opened: VectorSource, source: Path, target: Path, change: Change, columns: Columns, done: Done) -> int:
+    assert opened.rows is not None
+    with open(target, "wb") as stream:
+        blocks = _changed(opened, change, done)
+        first = next(blocks)
+        header = {"shape": (opened.rows, first.shape[1]), "fortran_order": False, "descr": first.dtype.str}
+        npy_format.write_array_header_1_0(stream, header)
+        stream.write(np.ascontiguousarray(first).data)
+        for block in blocks:
+            stream.write(np.ascontiguousarray(block).data)
+    return opened.rows
+
+
+def _safetensors(opened: VectorSource, source: Path, target: Path, change: Change, columns: Columns, done: Done) -> int:
+    """The header is written first, so the width is found on one row; other tensors are copied byte by byte."""
+    assert opened.rows is not None
+    header, data, metadata = read_header(source)
+    name = vector_tensor(source, header, columns)
+    sample = change(next(opened.blocks(1)).x)
+    kind = "F64" if sample.dtype == np.float64 else "F32"
+    size = opened.rows * sample.shape[1] * sample.itemsize
+    entries: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
+    place = 0
+    for one in [name, *(other for other in header if other != name)]:  # in the order in which the bytes follow
+        begin, end = header[one]["data_offsets"]
+        length = size if one == name else end - begin
+        made = {"dtype": kind, "shape": [opened.rows, sample.shape[1]]} if one == name else header[one]
+        entries[one] = {**made, "data_offsets": [place, place + length]}
+        place += length
+    text = json.dumps(entries).encode()
+    text += b" " * (-len(text) % 8)
+    with open(target, "wb") as stream, open(source, "rb") as before:
+        stream.write(struct.pack("<Q", len(text)) + text)
+        for block in _changed(opened, change, done):
+            stream.write(np.ascontiguousarray(block).data)
+        for one in (other for other in header if other != name):
+            begin, end = header[one]["data_offsets"]
+            _copy(before, stream, data + begin, end - begin)
+    return opened.rows
+
+
+def _copy(source: IO[bytes], target: IO[bytes], start: int, length: int) -> None:
+    source.seek(start)
+    while length:
+        piece = source.read(min(length, _COPY))
+        if not piece:
+            raise InputError("the file became shorter while it was read", got=f"{length} bytes missing")
+        target.write(piece)
+        length -= len(piece)
+
+
+def _parquet(opened: VectorSource, source: Path, target: Path, change: Change, columns: Columns, done: Done) -> int:
+    import pyarrow.parquet as pq
+
+    with open_parquet(source) as file:
+        schema = file.schema_arrow
+        codec = file.metadata.row_group(0).column(0).compression if file.num_row_groups else "SNAPPY"
+    batches = (batch for _, _, batch in parquet_batches(source, schema.names, ROWS) if batch is not None)
+    make = lambda made: pq.ParquetWriter(target, made, compression=codec)  # noqa: E731  # UNCOMPRESSED is a codec here
+    return _tables(batches, schema, make, opened, change, columns, done, source)
+
+
+def _arrow(opened: VectorSource, source: Path, target: Path, change: Change, columns: Columns, done: Done) -> int:
+    import pyarrow as pa
+
+    file = ArrowFile(source)
+    batches = (batch for _, _, batch in file.batches(file.schema.names, ROWS) if batch is not None)
+    return _tables(
+        batches, file.schema, lambda made: pa.ipc.new_file(target, made), opened, change, columns, done, source
+    )
+
+
+def _tables(
+    batches: Iterator[pa.RecordBatch],
+    schema: pa.Schema,
+    make: Callable[[Any], Any],
+    opened: VectorSource,
+    change: Change,
+    columns: Columns,
+    done: Done,
+    source: Path,
+) -> int:
+    """Record batches with one column replaced; the writer is made once the width is known."""
+    import pyarrow as pa
+
+    name, writer, rows = choose_columns(schema, columns, source).vectors or "", None, 0
+    place = schema.names.index(name)
+    wide = opened.dtype not in ("float32", "float16", "bfloat16", "int8", "uint8", "int16", "uint16")
+    try:
+        for batch in batches:
+            x = list_matrix(batch.column(place), opened.dim, rows, source)
+            made = change(x.astype(np.float64 if wide else np.float32, copy=False))
+            flat = pa.array(np.ascontiguousarray(made).reshape(-1))
+            lists = pa.FixedSizeListArray.from_arrays(flat, made.shape[1])
+            batch = batch.set_column(place, pa.field(name, lists.type), lists)
+            writer = make(batch.schema.with_metadata(schema.metadata)) if writer is None else writer
+            writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+            rows += len(made)
+            done(len(made))
+    finally:
+        if writer is not None:
+            writer.close()
+    return rows
+
+
+def _csv(opened: VectorSource, source: Path, target: Path, change: Change, columns: Columns, done: Done) -> int:
+    names, header, chosen, lists = vector_columns(source, columns)
+    held, rows = {names.index(name) for name in chosen}, 0
+    limit = csv.field_size_limit(CSV_PIECE)
+    try:
+        with (
+            open(source, encoding="utf-8-sig", newline="") as before,
+            open(target, "w", encoding="utf-8", newline="") as stream,
+        ):
+            records, writer = filter(None, csv.reader(before)), csv.writer(stream)
+            for made in _changed(opened, change, done):
+                if rows == 0 and header:
+                    width = made.shape[1]
+                    called = chosen if lists or width == len(chosen) else [f"d{k}" for k in range(width)]
+                    writer.writerow(_in_place(next(records), held, called))
+                for vector, record in zip(made.tolist(), islice(records, len(made)), strict=True):
+                    writer.writerow(_in_place(record, held, [json.dumps(vector)] if lists else map(repr, vector)))
+                rows += len(made)
+    finally:
+        csv.field_size_limit(limit)
+    return rows
+
+
+def _in_place(record: list[str], held: set[int], values: Any) -> list[str]:
+    """The record with the values where its vector began, and the rest of the vector's cells gone."""
+    first = min(held)
+    rest = [cell for k, cell in enumerate(record) if k not in held]
+    before = sum(k not in held for k in range(first))
+    return [*rest[:before], *values, *rest[before:]]
+
+
+def _jsonl(opened: VectorSource, source: Path, target: Path, change: Change, columns: Columns, done: Done) -> int:
+    field, rows = vector_field(source, columns), 0
+    with open(source, "rb") as before, open(target, "w", encoding="utf-8") as stream:
+        lines = (line for line in before if line.strip())
+        for made in _changed(opened, change, done, _LINES):
+            for vector, line in zip(made.tolist(), islice(lines, len(made)), strict=True):
+                record = vector if field is None else {**json.loads(line), field: vector}
+                stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+            rows += len(made)
+    return rows
+
+
+_WRITERS = {
+    ".npy": _npy,
+    ".safetensors": _safetensors,
+    ".parquet": _parquet,
+    ".arrow": _arrow,
+    ".feather": _arrow,
+    ".csv": _csv,
+    ".jsonl": _jsonl,
+}

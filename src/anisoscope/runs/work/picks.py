@@ -1,0 +1,87 @@
+"""Single rows picked out of a pass by their names: the vectors of labelled pairs.
+
+    picks = Picks({"q1", "q2"})
+    picks.offer(vectors, names)              # keeps those that are wanted
+    picks.rows(["q1"])                       # (1, d)
+
+Picks of shares join like sums do; memory is that of what is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from anisoscope.accumulate.keys import sequence_key
+from anisoscope.capture.embedding import embed, final_states
+from anisoscope.runs.work.collected import Accumulator, Collection
+from anisoscope.runs.work.embeddings import EmbeddingSums
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from anisoscope.models.batches.plan import Batch
+    from anisoscope.models.encoders import Encoder
+
+ROWS = "rows"
+
+
+class Picked:
+    """Vectors by the key of their name."""
+
+    def __init__(self, found: Mapping[int, NDArray[np.float32]] | None = None) -> None:
+        self.found: dict[int, NDArray[np.float32]] = dict(found or {})
+
+    def merge(self, other: Picked) -> None:
+        self.found |= other.found
+
+    def state(self) -> dict[str, Tensor]:
+        keys = np.array(list(self.found), dtype=np.uint64).view(np.int64)
+        x = np.stack(list(self.found.values())) if self.found else np.zeros((0, 0), np.float32)
+        return {"keys": torch.from_numpy(keys), "x": torch.from_numpy(x)}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Tensor]) -> Picked:
+        keys = state["keys"].numpy().view(np.uint64).tolist()
+        return cls(dict(zip(keys, state["x"].numpy(), strict=True)))
+
+
+class Picks(Collection):
+    """The rows of a source that are wanted by name."""
+
+    def __init__(self, wanted: Iterable[str] = ()) -> None:
+        super().__init__()
+        self.wanted = {sequence_key(name): name for name in wanted}
+        self.parts[ROWS] = Picked()
+
+    def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
+        return Picked.from_state(state)
+
+    def offer(self, x: NDArray[Any], names: Sequence[str]) -> None:
+        """Keep those of the rows x (n, d) whose names are wanted."""
+        names_wanted = set(self.wanted.values())
+        for vector, name in zip(x, names, strict=True):
+            if name in names_wanted:
+                self.parts[ROWS].found[sequence_key(name)] = np.asarray(vector, np.float32).copy()
+
+
+class TextPicks(EmbeddingSums):
+    """The vectors of texts, each by the name of its document."""
+
+    def __init__(self, encoder: Encoder | None = None) -> None:
+        super().__init__(encoder)
+        self.parts[ROWS] = Picked()
+
+    def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
+        return Picked.from_state(state)
+
+    def take(self, batch: Batch, output: Any) -> None:
+        assert self.encoder is not None
+        vectors = embed(self.encoder, final_states(output), batch.valid).float().cpu().numpy()
+        for vector, key, start in zip(vectors, batch.keys, batch.starts, strict=True):
+            if start == 0:
+                self.parts[ROWS].found[sequence_key(key)] = vector.copy()

@@ -1,0 +1,194 @@
+"""Similarity floor and thresholds of embeddings, and what would help.
+
+For people whose similarities are all above 0.7. The floor is the distribution of the cosine of unrelated pairs: two
+rows of different groups (documents, topics; every row its own where there are none), or a query and a document. A
+threshold at false-positive rate p is the floor's quantile 1 − p. Corrections are fitted on the groups of some folds and
+judged on those of the others (`studies.folds`, `inference.floor`). With labelled pairs: nDCG, recall, and thresholds
+that hold for new queries (`inference.retrieval`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from anisoscope.errors import InputError, UsageError
+from anisoscope.geometry import corrections
+from anisoscope.geometry.nulls import isotropic as null
+from anisoscope.inference.estimates import Estimate
+from anisoscope.inference.floor import HeldOut, measure_floor
+from anisoscope.inference.retrieval import Labelled, retrieval_estimates
+from anisoscope.runs.job import Job
+from anisoscope.runs.settings import option
+from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study
+from anisoscope.runs.table import Row
+from anisoscope.runs.work.collected import Collected
+from anisoscope.studies import folds
+from anisoscope.studies.calibrate.advice import LEVELS, advice, percentiles, story
+from anisoscope.studies.pairs import (
+    PairSettings,
+    kinds,
+    labelled,
+    pick_rows,
+    pick_texts,
+    read_pairs,
+    remember_pairs,
+    search_maps,
+)
+
+
+class CalibrateSettings(PairSettings, folds.Embeddings):
+    """What `anisoscope calibrate` is asked."""
+
+    queries: list[str] = option("Embeddings of queries, to pair with the files' rows.", [], paths=True)
+    rate: list[Annotated[float, Field(gt=0, lt=1)]] = option(
+        "False-positive rates of the thresholds.", [0.05, 0.01, 0.001], min_length=1
+    )
+
+
+def collect(job: Job) -> Collected:
+    """One pass over the rows or the texts, one over the queries, and one over each side of the pairs."""
+    settings = job.settings
+    if folds.of_model(job):
+        return _of_model(job)
+    source = job.vectors(column=settings.column, group=settings.group, ids=settings.ids)
+    asked = _queries(job)
+    if asked is not None and asked.dim != source.dim:
+        raise UsageError("queries and documents have different dimensions", got=asked.dim, expected=source.dim)
+    parts = {"": folds.sum_folds(job, source)}
+    if asked is not None:
+        parts["queries"] = folds.sum_folds(job, asked, label="queries")
+    if settings.pairs is not None:
+        parts |= pick_rows(job, remember_pairs(job), source, asked or source)
+    return parts
+
+
+def _queries(job: Job) -> Any:
+    if not job.settings.queries and "queries" not in job.given:
+        return None
+    return job.vectors("queries", column=job.settings.column, ids=job.settings.ids)
+
+
+def _of_model(job: Job) -> Collected:
+    if job.settings.queries:
+        raise UsageError("queries are files of vectors, but a model is named", do="give texts of queries with --pairs")
+    model = folds.open_encoder(job)
+    parts = {"": folds.embed_folds(job, model)}
+    if job.settings.pairs is not None:
+        parts |= pick_texts(job, model, remember_pairs(job))
+    return parts
+
+
+def conclude(settings: CalibrateSettings, collected: Collected) -> Findings:
+    """The floor, the thresholds and the nearest neighbours, raw and after each correction; search, where labelled."""
+    part = collected[""]
+    split = folds.split_folds(part)
+    held = split.held
+    if "queries" in collected:
+        held = with_queries(collected["queries"], held)
+    correct = {name: partial(split.fitted.apply, name) for name in corrections.NAMES}
+    estimates, cosines = measure_floor(held, correct, rates=settings.rate)
+    judged = f"held out, fitted on {split.n_fit} rows"
+    rows = _rows(estimates, judged) + percentiles(cosines["raw"])
+    notes = list(split.left_out)
+    if settings.pairs is not None:
+        data, said = labelled(read_pairs(settings.pairs), collected)
+        notes += said
+        if data is not None:
+            words = f"{len(data.judged)} queries, {len(data.documents)} documents"
+            rows += _rows(_searched(data, split.whole, settings), words)
+    d = held.rows.shape[1]
+    if split.n_fit < 10 * d:
+        notes.append(f"fitted on {split.n_fit} vectors in {d} dimensions: whitening needs ten times d")
+    protocol = {**part.about.get("protocol", {}), **_protocol(settings, collected, len(held.rows), split.n_fit)}
+    data_ = {**part.about.get("data", {}), "rows": split.n}
+    arrays = _arrays(cosines, d)
+    return Findings(rows, advice(rows), arrays=arrays, protocol=protocol, data=data_, notes=notes)
+
+
+def _searched(
+    data: Labelled, fitted: corrections.Corrections, settings: CalibrateSettings
+) -> dict[str, list[Estimate]]:
+    """What every correction, fitted on all rows (which have no labels), does to search."""
+    found = search_maps(data, {name: partial(fitted.apply, name) for name in corrections.NAMES}, seed=settings.seed)
+    return retrieval_estimates(found, data.labels, settings.rate)
+
+
+def with_queries(asked: Any, documents: HeldOut) -> HeldOut:
+    """Queries against the held-out documents."""
+    samples = [asked.get(folds.OBSERVER, name).reservoir.sample() for name in asked.keys(folds.OBSERVER)]
+    if not sum(map(len, samples)):
+        raise InputError("there is no usable query", expected="finite vectors that are not zero")
+    rows = np.concatenate([sample.x for sample in samples])[: folds.HELD_OUT].astype(float)
+    keys = np.concatenate([sample.keys for sample in samples])[: folds.HELD_OUT]
+    return HeldOut(rows, keys, against=documents.rows)
+
+
+def _rows(estimates: Mapping[str, Sequence[Estimate]], protocol: str) -> list[Row]:
+    return [
+        Row(
+            site=name,
+            metric=one.metric,
+            value=one.value,
+            low=one.low,
+            high=one.high,
+            at=one.at,
+            null=one.null,
+            n=one.n,
+            note=one.note,
+            protocol=protocol,
+        )
+        for name, found in estimates.items()
+        for one in found
+    ]
+
+
+def _protocol(settings: CalibrateSettings, collected: Collected, held: int, fitted: int) -> dict[str, Any]:
+    kind = "query and document" if "queries" in collected else "two rows"
+    by_topic = "model" in collected[""].about
+    apart = (settings.group or by_topic) and "queries" not in collected
+    return {
+        "pairs": f"{kind}, of different groups" if apart else f"{kind} at random",
+        "held out": f"{held} rows, fitted on {fitted} others",
+        "seed": settings.seed,
+    }
+
+
+def _arrays(cosines: Mapping[str, Any], d: int) -> dict[str, Any]:
+    edges = np.linspace(-1, 1, 201)
+    arrays: dict[str, Any] = {"edges": edges, "floor.levels": LEVELS}
+    for name, values in cosines.items():
+        counts, _ = np.histogram(np.clip(values, -1, 1), bins=edges)
+        arrays[f"histogram.{name}"] = counts / (counts.sum() * np.diff(edges))
+    arrays["floor.values"] = np.quantile(cosines["raw"], LEVELS)
+    arrays["null"] = np.diff(np.asarray(null.cosine_cdf(edges, d), float)) / np.diff(edges)
+    return arrays
+
+
+STUDY = Study(
+    CalibrateSettings,
+    collect=collect,
+    conclude=conclude,
+    kinds=kinds,
+    story=story,
+    subject=lambda settings: Path(settings.files[0]).name,
+    machine=RUNS_MODEL + SHARED,
+    help="""
+Similarity floor and thresholds of a set of embeddings, and what centring, all-but-the-top or whitening would do.
+
+A model is calibrated on the sentences that the package carries, by topic, or on the texts of --data. With --pairs the
+effect on search is measured, and thresholds hold for new queries. --all prints the percentile of every cosine, and
+three lines of numpy that compute it.
+
+Examples:
+  anisoscope calibrate embeddings.npy
+  anisoscope calibrate documents.parquet --queries queries.parquet --rate 0.01,0.001
+  anisoscope calibrate sentence-transformers/all-MiniLM-L6-v2 --data texts/
+  anisoscope calibrate documents.parquet --ids id --pairs judgements.csv
+""",
+)

@@ -1,0 +1,169 @@
+"""What a calibration says: the floor, the threshold, what helps most and by how much, and what it costs.
+
+A score becomes a percentile of the floor: "a cosine of 0.78 is above 99.2 % of unrelated pairs". The table is in the
+rows (`floor_percentile`), and three lines of numpy compute it anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anisoscope.runs.story import Story, Table, interval, number
+from anisoscope.runs.table import Row
+
+WORDS = {
+    "raw": "as it is",
+    "centred": "centring",
+    "without_top": "centring and removing the top components",
+    "whitened": "whitening",
+}
+LEVELS = np.concatenate([np.linspace(0, 0.99, 100), 1 - np.geomspace(0.009, 1e-5, 60)])
+_STEP = 0.05
+_TOLD = (0.5, 0.9, 0.95, 0.99, 0.999)
+
+
+def percentiles(cosines: NDArray[np.float64]) -> list[Row]:
+    """The share of unrelated pairs below each cosine, in steps of 0.05 over their range; `cosines` rises."""
+    first, last = np.floor(cosines[0] / _STEP), np.ceil(min(cosines[-1], 1.0) / _STEP)
+    return [
+        Row(
+            site="raw",
+            metric="floor_percentile",
+            value=float(np.searchsorted(cosines, at) / len(cosines)),
+            at=at,
+            n=len(cosines),
+        )
+        for at in (round(float(k * _STEP), 2) for k in np.arange(first, last + 1))
+    ]
+
+
+def advice(rows: Sequence[Row]) -> str:
+    """The floor, the threshold that goes with it, what helps most by its measured gain, what it costs, what hurts."""
+    value = {(row.site, row.metric): row for row in rows if row.at is None}
+    thresholds = {row.site: row for row in rows if row.metric == "threshold" and row.at == usual_rate(rows)}
+    raw = thresholds["raw"]
+    floor, spread = value["raw", "floor_mean"], value["raw", "floor_sd"]
+    said = [
+        f"Unrelated pairs have cosine {floor.value:.2f} on average (sd {spread.value:.2f}); "
+        f"a similarity means something above {raw.value:.2f} ({raw.at:.1%} false positives)."
+    ]
+    searched = [row for row in rows if row.metric == "ndcg_difference"]
+    return " ".join([*said, *(_by_search(searched, value) if searched else _by_threshold(thresholds, value))])
+
+
+def _by_threshold(thresholds: dict[str, Row], value: dict[tuple[str, str], Row]) -> list[str]:
+    raw, said = thresholds["raw"], []
+    others = {site: row for site, row in thresholds.items() if site != "raw"}
+    better = {site: row for site, row in others.items() if _below(row, raw)}
+    if better:
+        site = min(better, key=lambda name: better[name].value or 0.0)
+        said.append(
+            f"{WORDS[site].capitalize()} lowers it most, to {better[site].value:.2f}{_cost(value, site)}; whether "
+            "search gets better only labelled pairs can say (--pairs)."
+        )
+    else:
+        said.append("No correction lowers the threshold by more than its interval.")
+    worse = [f"{WORDS[site]} raises it to {row.value:.2f}" for site, row in others.items() if _below(raw, row)]
+    return [*said, *([f"Beware: {' and '.join(worse)}."] if worse else [])]
+
+
+def _by_search(moved: Sequence[Row], value: dict[tuple[str, str], Row]) -> list[str]:
+    before = value["raw", "ndcg"].value
+    better = [row for row in moved if row.low is not None and row.low > 0]
+    worse = [row for row in moved if row.high is not None and row.high < 0]
+    said = [f"nDCG@10 is {before:.3f} as it is."]
+    if better:
+        best = max(better, key=lambda row: row.value or 0.0)
+        words, cost = WORDS[best.site].capitalize(), _cost(value, best.site)
+        said.append(f"{words} helps most: {best.value:+.3f} ({interval(best)}){cost}.")
+    else:
+        said.append("No correction improves it by more than its interval: nothing is worth doing.")
+    hurts = [f"{WORDS[row.site]} costs {-(row.value or 0):.3f}" for row in worse]
+    return [*said, *([f"Beware: {' and '.join(hurts)}."] if hurts else [])]
+
+
+def _cost(value: dict[tuple[str, str], Row], site: str) -> str:
+    kept = value.get((site, "neighbour_overlap"))
+    return "" if kept is None or kept.value is None else f", and keeps {kept.value:.0%} of the ten nearest neighbours"
+
+
+def usual_rate(rows: Sequence[Row]) -> float:
+    """The rate nearest to one per cent."""
+    rates = {row.at for row in rows if row.metric == "threshold" and row.at is not None}
+    return min(rates, key=lambda rate: abs(rate - 0.01))
+
+
+def _below(one: Row, other: Row) -> bool:
+    """Whether a threshold is lower than another by more than both intervals allow."""
+    if one.high is None or other.low is None:
+        return False
+    return one.high < other.low
+
+
+def story(rows: Sequence[Row]) -> Story:
+    """One line for each correction, what it does to search, and how a cosine becomes a percentile."""
+    cells = {(row.site, row.metric, row.at): row for row in rows}
+    rates = list(dict.fromkeys(row.at for row in rows if row.metric == "threshold"))
+    columns = ["", "floor", "sd", *(f"threshold {rate:.1%}" for rate in rates if rate is not None)]
+    keys = [("floor_mean", None), ("floor_sd", None), *(("threshold", rate) for rate in rates)]
+    more = [("nearest_mean", None), ("neighbour_overlap", None)]
+    sites = dict.fromkeys(row.site for row in rows)
+    body = [
+        [WORDS.get(site, site), *(number(_value(cells.get((site, *key)))) for key in keys + more)] for site in sites
+    ]
+    usual = usual_rate(rows)
+    lines = [
+        f"{WORDS[row.site]}: threshold {number(row.value)} ({interval(row)}) at {row.at:.1%}"
+        for row in rows
+        if row.metric == "threshold" and row.at == usual and row.site in WORDS
+    ]
+    tables = [Table([*columns, "best match", "kept"], body), *_search_tables(rows, cells)]
+    return Story(tables, lines, more=[_percentile_table(rows), _snippet(rows)])
+
+
+def _search_tables(rows: Sequence[Row], cells: dict[tuple[str, str, float | None], Row]) -> list[Table]:
+    if not any(row.metric == "ndcg" for row in rows):
+        return []
+    cuts = list(dict.fromkeys(row.at for row in rows if row.metric == "recall"))
+    body = []
+    for site in dict.fromkeys(row.site for row in rows if row.metric == "ndcg"):
+        found, moved = cells[site, "ndcg", None], cells.get((site, "ndcg_difference", None))
+        change = "" if moved is None or moved.value is None else f"{moved.value:+.3f}"
+        recall = [number(_value(cells.get((site, "recall", cut)))) for cut in cuts]
+        body.append([WORDS[site], number(found.value), interval(found), change, interval(moved), *recall])
+    columns = ("search", "nDCG@10", "95 % interval", "change", "95 % interval", *(f"recall@{cut:.0f}" for cut in cuts))
+    return [Table(columns, body), *_threshold_table(rows, cells)]
+
+
+def _threshold_table(rows: Sequence[Row], cells: dict[tuple[str, str, float | None], Row]) -> list[Table]:
+    names = ("threshold_conformal", "recall_at_threshold", "precision_at_threshold")
+    rates = list(dict.fromkeys(row.at for row in rows if row.metric == names[0]))
+    body = [[f"{rate:.1%}", *(number(_value(cells.get(("raw", name, rate)))) for name in names)] for rate in rates]
+    return [Table(("holds for new queries at", "threshold", "recall", "precision"), body)]
+
+
+def _value(row: Row | None) -> float | None:
+    return None if row is None else row.value
+
+
+def _percentile_table(rows: Sequence[Row]) -> Table:
+    found = [row for row in rows if row.metric == "floor_percentile"]
+    body = [[f"{row.at:.2f}", f"{row.value:.2%}"] for row in found]
+    return Table(("a cosine of", "is above … of unrelated pairs"), body)
+
+
+def _snippet(rows: Sequence[Row]) -> Table:
+    """Three lines of numpy that turn a cosine into its percentile."""
+    found = [row for row in rows if row.metric == "floor_percentile" and row.value is not None]
+    cosines, shares = (
+        [f"{v:.4g}" for v in column] for column in ([row.at for row in found], [row.value for row in found])
+    )
+    lines = [
+        f"cosines = np.array([{', '.join(cosines)}])",
+        f"shares = np.array([{', '.join(shares)}])",
+        "percentile = 100 * np.interp(cosine, cosines, shares)",
+    ]
+    return Table(("in numpy",), [[line] for line in lines])

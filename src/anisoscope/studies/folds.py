@@ -1,0 +1,183 @@
+"""Embeddings in folds: what `calibrate` and `remedy` read, fit on one part of and judge on another.
+
+What is named is files of vectors, an array, or a model; a model embeds the texts of `--data`, or the sentences that the
+package carries, grouped by topic. Rows fall into four folds by the hash of their group, and the sums of each fold are
+kept apart: a correction is fitted on the groups of some folds, exactly, and judged on rows of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anisoscope.errors import InputError, UsageError
+from anisoscope.geometry import corrections
+from anisoscope.inference.floor import HeldOut
+from anisoscope.inputs.vectors.source import READERS
+from anisoscope.runs.job import Job
+from anisoscope.runs.settings import Embedding, Opening, Reading, option
+from anisoscope.studies.vectors import VectorFiles
+
+if TYPE_CHECKING:
+    from anisoscope.accumulate.moments import Moments
+    from anisoscope.accumulate.sums import Sums
+    from anisoscope.inputs.vectors.source import VectorSource
+    from anisoscope.models.open import OpenModel
+    from anisoscope.runs.work.collected import Part
+
+OBSERVER = "folds"
+HELD_OUT = 1024
+FEWEST = 64
+
+
+class Embeddings(Reading, Opening, Embedding, VectorFiles):
+    """Files of vectors, or a model that makes them."""
+
+    files: list[str] = option(
+        "Files of vectors (.npy .npz .safetensors .parquet .arrow .feather .csv .jsonl), or one model.",
+        argument=True,
+        complete="models",
+        paths=True,
+        min_length=1,
+    )
+    column: str | None = option("Column that holds the vectors; for a model, the texts of a table.", None)
+
+
+def names_model(files: Sequence[str]) -> bool:
+    """Whether what is named is one model: a folder with a config, a GGUF file, or a name that is no file."""
+    path = Path(files[0])
+    if len(files) > 1 or path.suffix.lower() in READERS or any(mark in files[0] for mark in "*?["):
+        return False
+    if path.is_dir():
+        return (path / "config.json").is_file() or (path / "modules.json").is_file()
+    return path.suffix == ".gguf" or not path.exists()
+
+
+def collect_folds(job: Job) -> Part:
+    """One pass over the rows of the files, or over the texts that the model embeds."""
+    if of_model(job):
+        return embed_folds(job, open_encoder(job))
+    return sum_folds(job, job.vectors(column=job.settings.column, group=job.settings.group))
+
+
+def of_model(job: Job) -> bool:
+    """Whether the job is on a model, not on vectors."""
+    return job.given.get("files") is None and names_model(job.settings.files)
+
+
+def sum_folds(job: Job, source: VectorSource, *, label: str = "") -> Part:
+    """The moments of the vectors of a source, by fold."""
+    import torch
+
+    from anisoscope.runs.work.embeddings import FoldSums
+
+    def add(sums: dict[str, Any], block: Any) -> None:
+        x = torch.from_numpy(np.ascontiguousarray(block.x))
+        if block.keys is None:
+            keys, places = block.numbers.astype(np.uint64), np.zeros(len(x), np.int64)
+            sums[OBSERVER].add_rows(x, keys, places, whole=True)
+        else:
+            sums[OBSERVER].add_rows(x.double(), block.keys, None, whole=False)
+
+    def make() -> dict[str, Any]:  # rows of named groups may come in several blocks: only whole ones are closed
+        return {OBSERVER: FoldSums(sample=job.settings.sample, seed=job.settings.seed, group=lambda key: key)}
+
+    part = job.sum_vectors(label or source.name, source, make, add)
+    part.about |= {"data": {"name": source.name, "fingerprint": source.fingerprint(), "dimension": source.dim}}
+    return part
+
+
+def open_encoder(job: Job) -> OpenModel:
+    """The model that is named; refuses one that makes no vector of a text."""
+    model = job.open_model(job.settings.files[0])
+    if model.encoder is None:
+        raise UsageError(
+            "this model does not say how one vector is made of a text",
+            where=model.name,
+            expected="modules.json, as sentence-transformers writes it",
+            do="--pool mean, or another way of pooling",
+        )
+    return model
+
+
+def embed_folds(job: Job, model: OpenModel) -> Part:
+    """The moments of the texts that a model embeds, by fold."""
+    from anisoscope.inputs.sentences import sentences, topic_of
+    from anisoscope.models.devices import sums_device
+    from anisoscope.runs.work.embeddings import FoldSums
+
+    settings = job.settings
+    own = not settings.data and job.given.get("data") is None
+    if own:
+        job.use(sentences())
+    group = topic_of if own else str
+    options = {"sample": settings.sample, "seed": settings.seed, "device": sums_device(job.machine.device)}
+    return job.run(model.name, model, lambda: {OBSERVER: FoldSums(model.encoder, group=group, **options)}, first=True)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Sums to fit on, rows to judge on, and the sums of everything."""
+
+    fitted: corrections.Corrections
+    whole: corrections.Corrections
+    held: HeldOut
+    n_fit: int
+    n: int
+    left_out: tuple[str, ...]
+
+
+def split_folds(part: Part) -> Split:
+    """Hold out one fold of four, or two where there are few rows; refuses what is too little to say anything."""
+    moments = {name: part.get(OBSERVER, name) for name in sorted(part.keys(OBSERVER))}
+    sums = {name: one.sums() for name, one in moments.items()}
+    n, d = sum(one.n for one in sums.values()), max((one.d for one in moments.values()), default=0)
+    if n < FEWEST or any(one.second is None for one in sums.values()):
+        got = f"{n} vectors" if n < FEWEST else f"{d} dimensions"
+        raise InputError("cannot calibrate", got=got, expected=f"at least {FEWEST} vectors, at most 4096 dimensions")
+    names = list(moments)
+    apart = names[:1] if sums[names[0]].n >= HELD_OUT // 2 else names[: len(names) // 2]
+    rest = [name for name in names if name not in apart]
+    if not apart or not rest:
+        raise InputError(
+            "there are too few groups to fit on some and judge on others",
+            got=f"{sum(one.sequences for one in sums.values())} groups",
+            do="leave --group out, or give more of them",
+        )
+    n_fit = sum(sums[name].n for name in rest)
+    return Split(
+        _fitted([sums[name] for name in rest]),
+        _fitted(list(sums.values())),
+        _held([moments[name] for name in apart]),
+        n_fit,
+        n,
+        tuple(_left_out(list(sums.values()))),
+    )
+
+
+def _fitted(sums: Sequence[Sums]) -> corrections.Corrections:
+    second = np.sum([one.second for one in sums if one.second is not None], axis=0)
+    return corrections.fit_sums(np.sum([one.sum_x for one in sums], axis=0), second, sum(one.n for one in sums))
+
+
+def _held(moments: Sequence[Moments]) -> HeldOut:
+    samples = [one.reservoir.sample() for one in moments]
+    kept = HELD_OUT // len(samples)
+    rows = np.concatenate([sample.x[:kept] for sample in samples]).astype(float)
+    return HeldOut(rows, np.concatenate([sample.keys[:kept] for sample in samples]))
+
+
+def _left_out(sums: Sequence[Any]) -> list[str]:
+    zero, broken = sum(one.zero for one in sums), sum(one.nonfinite for one in sums)
+    counts = {"zero vectors": zero, "vectors with NaN or infinite entries": broken}
+    return [f"{count} {what} left out" for what, count in counts.items() if count]
+
+
+def kinds() -> dict[str, Any]:
+    from anisoscope.runs.work.embeddings import FoldSums
+
+    return {OBSERVER: FoldSums}

@@ -1,0 +1,188 @@
+"""Labelled pairs: a table with the columns `query`, `document`, and `label` or `score` (without either, all related).
+
+With a model, queries and documents are texts, and the model embeds them. With files of vectors they are ids: of the
+column `--ids`, or the numbers of rows, of the files and, where `--queries` names some, of the queries.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anisoscope.accumulate.keys import sequence_keys
+from anisoscope.errors import InputError, UsageError
+from anisoscope.inference.retrieval import Found, Labelled, search
+from anisoscope.runs.job import Job
+from anisoscope.runs.settings import Settings, option
+from anisoscope.runs.writing import file_sha256
+
+if TYPE_CHECKING:
+    from anisoscope.inputs.vectors.source import VectorSource
+    from anisoscope.models.open import OpenModel
+    from anisoscope.runs.work.collected import Collected, Part
+
+QUERIES, DOCUMENTS = "pairs: queries", "pairs: documents"
+_SCORES = ("label", "score", "relevance")
+_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+
+
+class PairSettings(Settings):
+    """Labelled pairs, and how they name rows or texts."""
+
+    pairs: str | None = option("Labelled pairs: a table of query, document, and label or score.", None, paths=True)
+    ids: str | None = option("Column of ids that the pairs name rows by (default: row numbers).", None)
+    query_prompt: str | None = option("Prompt of the queries of the pairs, by name or as words.", None)
+
+
+class Pairs:
+    """The rows of a table of pairs."""
+
+    def __init__(self, rows: list[tuple[str, str, float]]) -> None:
+        self.rows = rows
+        self.queries = list(dict.fromkeys(query for query, _, _ in rows))
+        self.documents = list(dict.fromkeys(document for _, document, _ in rows))
+
+
+def read_pairs(path: Path | str) -> Pairs:
+    """Read a table of pairs; refuses one without related pairs, or with scores that are not numbers."""
+    path = Path(path)
+    if path.suffix.lower() not in _SUFFIXES or not path.is_file():
+        raise UsageError("no such table of pairs", where=path, expected=f"a file: {' '.join(_SUFFIXES)}")
+    rows = []
+    for number, record in enumerate(_records(path)):
+        score = next((record[name] for name in _SCORES if record.get(name) not in (None, "")), 1.0)
+        query, document = record.get("query"), record.get("document")
+        if query in (None, "") or document in (None, ""):
+            got = ", ".join(map(str, record))
+            raise InputError("a pair without query or document", where=f"{path}, row {number}", got=got)
+        try:
+            value = float(score)
+        except (TypeError, ValueError):
+            value = float("nan")
+        if not np.isfinite(value):
+            raise InputError("a label that is not a number", where=f"{path}, row {number}", got=repr(score))
+        rows.append((str(query), str(document), value))
+    if not any(score > 0 for _, _, score in rows):
+        raise InputError("no pair is related", where=path, expected="labels or scores above 0")
+    return Pairs(rows)
+
+
+def _records(path: Path) -> Iterator[Mapping[str, Any]]:
+    kind = path.suffix.lower()
+    if kind == ".parquet":
+        import pyarrow.parquet as pq
+
+        yield from pq.read_table(path).to_pylist()
+        return
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            if kind == ".jsonl":
+                yield from (json.loads(line) for line in stream if line.strip())
+            else:
+                yield from csv.DictReader(stream, delimiter="\t" if kind == ".tsv" else ",")
+    except (ValueError, csv.Error) as error:
+        raise InputError("the table of pairs cannot be read", where=path, got=str(error).partition("\n")[0]) from error
+
+
+def remember_pairs(job: Job) -> Pairs:
+    """Read the pairs of the settings, and record the file."""
+    path = job.settings.pairs
+    job.remember("pairs", kind="file", name=path, fingerprint=file_sha256(Path(path)) if Path(path).is_file() else "")
+    return read_pairs(path)
+
+
+def pick_rows(job: Job, pairs: Pairs, documents: VectorSource, queries: VectorSource) -> Collected:
+    """The vectors of all queries and documents, by their ids."""
+    from anisoscope.runs.work.picks import Picks
+
+    def picked(label: str, source: VectorSource, wanted: list[str]) -> Part:
+        add = lambda sums, block: sums["picks"].offer(block.x, block.names)  # noqa: E731
+        part = job.sum_vectors(label, source, lambda: {"picks": Picks(wanted)}, add)
+        part.about["share"] = job.machine.shard is not None
+        return part
+
+    found = {QUERIES: picked(QUERIES, queries, pairs.queries)}
+    return found | {DOCUMENTS: picked(DOCUMENTS, documents, pairs.documents)}
+
+
+def pick_texts(job: Job, model: OpenModel, pairs: Pairs) -> Collected:
+    """The vectors of all queries and documents, by their texts."""
+    from anisoscope.inputs.sources import Document, MemorySource
+    from anisoscope.models.encoders import with_prompt
+    from anisoscope.runs.work.picks import TextPicks
+
+    assert model.encoder is not None
+    tokenizer = getattr(model.processor, "tokenizer", model.processor)
+    asked = job.settings.query_prompt
+    prompts = {QUERIES: asked if asked is not None else job.settings.prompt, DOCUMENTS: job.settings.prompt}
+    found: Collected = {}
+    for label, texts in ((QUERIES, pairs.queries), (DOCUMENTS, pairs.documents)):
+        encoder = with_prompt(model.encoder, prompts[label], tokenizer)
+        job.use(MemorySource([Document(text, text) for text in texts], modality="text", name=label), field=label)
+        led = replace(model, encoder=encoder)
+        make = lambda encoder=encoder: {"picks": TextPicks(encoder)}  # noqa: E731  # made anew for every unit
+        found[label] = job.run(label, led, make, field=label, limit=None, first=True)
+        found[label].about["share"] = job.machine.shard is not None
+    return found
+
+
+def labelled(pairs: Pairs, collected: Mapping[str, Part]) -> tuple[Labelled | None, list[str]]:
+    """The pairs with their vectors, and what has to be said about those that have none.
+
+    A document of the query's name is the query itself, unless queries are files of their own. A share of the data may
+    hold no whole pair: then there is nothing to search yet.
+    """
+    x = {label: collected[label].get("picks", "rows").found for label in (QUERIES, DOCUMENTS)}
+    queries, documents = _there(pairs.queries, x[QUERIES]), _there(pairs.documents, x[DOCUMENTS])
+    kept = [(queries[q], documents[d], score) for q, d, score in pairs.rows if q in queries and d in documents]
+    lost = len(pairs.rows) - len(kept)
+    related = any(score > 0 for _, _, score in kept)
+    if not related and collected[QUERIES].about.get("share"):
+        return None, ["no related pair is in this share of the data: search is measured when the shares are merged"]
+    if not related:
+        raise InputError(
+            "no related pair has vectors",
+            got=f"{lost} pairs without",
+            do="name the column of ids with --ids; without it ids are row numbers",
+        )
+    notes = [f"{lost} pairs left out: a query or a document has no vector"] if lost else []
+    table = np.array([(q, d) for q, d, _ in kept], dtype=np.int64)
+    scores = np.array([score for _, _, score in kept])
+    apart = "queries" in collected
+    keys, itself = sequence_keys(queries), np.array([-1 if apart else documents.get(query, -1) for query in queries])
+    vectors = _matrix(queries, x[QUERIES]), _matrix(documents, x[DOCUMENTS])
+    return Labelled(*vectors, table, scores, keys, itself), notes
+
+
+def kinds() -> dict[str, Any]:
+    """An empty collection for each observer of a study on embeddings and pairs."""
+    from anisoscope.runs.work.picks import Picks
+    from anisoscope.studies import folds
+
+    return {**folds.kinds(), "picks": Picks}
+
+
+def search_maps(data: Labelled, maps: Mapping[str, Callable[[Any], Any]], *, seed: int) -> dict[str, Found]:
+    """Search after every map."""
+    return {
+        name: search(replace(data, queries=made(data.queries), documents=made(data.documents)), seed=seed)
+        for name, made in maps.items()
+    }
+
+
+def _there(names: list[str], found: Mapping[int, NDArray[Any]]) -> dict[str, int]:
+    """The number of each name that has a finite vector that is not zero."""
+    keys = dict(zip(names, sequence_keys(names).tolist(), strict=True))
+    good = [name for name in names if keys[name] in found and 0 < np.linalg.norm(found[keys[name]]) < np.inf]
+    return {name: number for number, name in enumerate(good)}
+
+
+def _matrix(names: Mapping[str, int], found: Mapping[int, NDArray[Any]]) -> NDArray[np.float64]:
+    return np.stack([found[key] for key in sequence_keys(names).tolist()]).astype(float)

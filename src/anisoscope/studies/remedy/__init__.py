@@ -1,0 +1,147 @@
+"""Fit a correction of embeddings, to apply and to export.
+
+`remedy fit` is this study: sums of the vectors in four folds, candidates fitted on some and judged on the others, the
+chosen one fitted on everything. Its run holds the map; `apply` and `export` take it from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from anisoscope.runs.job import Job
+from anisoscope.runs.settings import option
+from anisoscope.runs.story import Story, Table, interval
+from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study, words_of
+from anisoscope.runs.table import Row
+from anisoscope.runs.work.collected import Collected
+from anisoscope.studies.folds import (
+    Embeddings,
+    collect_folds,
+    embed_folds,
+    of_model,
+    open_encoder,
+    split_folds,
+    sum_folds,
+)
+from anisoscope.studies.pairs import (
+    PairSettings,
+    kinds,
+    labelled,
+    pick_rows,
+    pick_texts,
+    read_pairs,
+    remember_pairs,
+)
+
+_COLUMNS = ("floor_mean", "threshold", "nearest_gap", "nearest_gap_difference", "neighbour_overlap")
+_SEARCH = ("ndcg", "ndcg_difference")
+
+
+class RemedySettings(PairSettings, Embeddings):
+    """What `anisoscope remedy fit` is asked."""
+
+    method: Literal["best", "centre", "standardise", "all-but-the-top", "whiten", "whiten-k", "soft-zca"] = option(
+        "The correction; best is chosen on held-out groups.", "best", short="-m"
+    )
+    dims: int | None = option("Dimensions to end in (default: all; whiten-k: 256).", None, ge=2)
+
+
+def collect(job: Job) -> Collected:
+    """One pass over the vectors, or over the texts of a model."""
+    if job.settings.pairs is None:
+        return {"": collect_folds(job)}
+    pairs = remember_pairs(job)
+    if of_model(job):
+        model = open_encoder(job)
+        return {"": embed_folds(job, model), **pick_texts(job, model, pairs)}
+    source = job.vectors(column=job.settings.column, group=job.settings.group, ids=job.settings.ids)
+    return {"": sum_folds(job, source), **pick_rows(job, pairs, source, source)}
+
+
+def conclude(settings: RemedySettings, collected: Collected) -> Findings:
+    """The map, what it does to held-out pairs, and what the other methods would do."""
+    from anisoscope.studies.remedy.choice import choose
+    from anisoscope.studies.remedy.estimator import LEVELS
+
+    part = collected[""]
+    split = split_folds(part)
+    data, said = (None, []) if settings.pairs is None else labelled(read_pairs(settings.pairs), collected)
+    found = choose(split, settings.method, settings.dims, pairs=data, seed=settings.seed)
+    d, k = found.map.dims
+    protocol = {
+        "method": found.method,
+        "map": f"y = (x − mean)·matrix, then y/‖y‖; {d} to {k} dimensions",
+        "judged on": f"{len(split.held.rows)} rows of groups apart, fitted on {split.n_fit} others",
+        "fitted on": f"all {split.n} rows",
+        **part.about.get("protocol", {}),
+    }
+    rows = [
+        Row(
+            site=name,
+            metric=one.metric,
+            value=one.value,
+            low=one.low,
+            high=one.high,
+            null=one.null,
+            n=one.n,
+            note=one.note,
+            at=one.at,
+            protocol=words_of(protocol),
+        )
+        for name, estimates in found.estimates.items()
+        for one in estimates
+    ]
+    arrays = {"mean": found.map.mean, "matrix": found.map.matrix, "floor.levels": LEVELS, "floor.values": found.floor}
+    few = [] if split.n_fit >= 10 * d else [f"{split.n_fit} vectors in {d} dimensions: whitening needs ten times d"]
+    notes = [*split.left_out, *said, *few]
+    data = {**part.about.get("data", {}), "rows": split.n}
+    return Findings(rows, found.sentence, arrays=arrays, notes=notes, protocol=protocol, data=data)
+
+
+def story(rows: Sequence[Row]) -> Story:
+    """One line for each method."""
+    cells = {(row.site, row.metric): row for row in rows if row.at is None or row.at == 0.01}
+    body = []
+    for site in dict.fromkeys(row.site for row in rows):
+        found = [cells.get((site, metric)) for metric in _COLUMNS]
+        values = ["–" if row is None or row.value is None else f"{row.value:.3f}" for row in found]
+        body.append([site, *values[:4], interval(found[3]), values[4]])
+    searched = [_search_line(site, cells) for site in dict.fromkeys(row.site for row in rows)]
+    search = Table(("search", "nDCG@10", "change", "95 % interval"), [line for line in searched if line])
+    columns = ("", "floor", "threshold", "gap", "gain", "95 % interval", "kept")
+    caption = (
+        "Threshold: 1 % of unrelated pairs lie above it. Gap: the best match above the floor, in sds of the floor. "
+        "Kept: share of the ten nearest neighbours."
+    )
+    return Story([Table(columns, body, caption=caption), *([search] if search.cells else [])])
+
+
+def _search_line(site: str, cells: Mapping[tuple[str, str], Row]) -> list[str]:
+    after, moved = (cells.get((site, metric)) for metric in _SEARCH)
+    if after is None:
+        return []
+    change = "" if moved is None or moved.value is None else f"{moved.value:+.3f}"
+    return [site, f"{after.value:.3f}", change, interval(moved)]
+
+
+STUDY = Study(
+    RemedySettings,
+    collect=collect,
+    conclude=conclude,
+    kinds=kinds,
+    story=story,
+    subject=lambda settings: Path(settings.files[0]).name,
+    machine=RUNS_MODEL + SHARED,
+    help="""
+Fit a correction of embeddings: one affine map and a norm, from one pass in constant memory.
+
+Without --method the best one is chosen on groups that none was fitted on; where nothing is worth doing, it says so.
+
+Examples:
+  anisoscope remedy fit embeddings.npy -o remedy/
+  anisoscope remedy fit documents.parquet --column embedding --method whiten-k --dims 128 -o remedy/
+  anisoscope remedy fit sentence-transformers/all-MiniLM-L6-v2 --data texts/ -o remedy/
+""",
+)

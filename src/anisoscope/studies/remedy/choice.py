@@ -1,0 +1,153 @@
+"""Which correction to take, judged on groups that none was fitted on.
+
+Without labels the judge is the gap of the best match (`inference.floor`): how far above unrelated pairs, in their own
+spread, a row's best match stands. A method is worth taking if the gain over the rows as they are is above 0 by more
+than its interval, and if the best match then stands higher than that of isotropic rows would: structure, not spread.
+`best` is the one with the largest gain. Where none is, `best` leaves the vectors as they are but for their norm, and
+says so. With labelled pairs the judge is nDCG@10: `best` is chosen on one half of the queries, and what is reported is
+of the other. What a method costs is said as well: the share of nearest neighbours that it keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anisoscope.errors import InputError, UsageError
+from anisoscope.geometry.corrections import METHODS, Affine, Corrections
+from anisoscope.inference.estimates import Estimate
+from anisoscope.inference.floor import measure_floor
+from anisoscope.inference.retrieval import Found, Labelled, of_queries, retrieval_estimates
+from anisoscope.studies.folds import Split
+from anisoscope.studies.pairs import search_maps
+from anisoscope.studies.remedy.estimator import LEVELS
+
+RATE = 0.01
+WORDS = {
+    "none": "leaving the vectors as they are",
+    "centre": "centring",
+    "standardise": "standardising",
+    "all-but-the-top": "centring and removing the top components",
+    "whiten": "whitening",
+    "whiten-k": "whitening to fewer dimensions",
+    "soft-zca": "soft whitening",
+}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A method with its map, fitted on everything, its floor on held-out pairs, and what was found of every method."""
+
+    method: str
+    map: Affine
+    floor: NDArray[np.float64]
+    estimates: Mapping[str, Sequence[Estimate]]
+    sentence: str
+
+
+def choose(
+    split: Split,
+    method: str,
+    dims: int | None,
+    *,
+    pairs: Labelled | None = None,
+    seed: int = 0,
+    rates: Sequence[float] = (0.05, RATE, 0.001),
+) -> Chosen:
+    """Fit and judge the method that is asked for, or all of them for `best`."""
+    d = len(split.whole.mean)
+    if dims is not None and not 1 < dims <= d:
+        raise UsageError("so many dimensions cannot be kept", got=dims, expected=f"2 to {d}")
+    asked = list(METHODS) if method == "best" else [] if method == "none" else [method]
+    maps = {"raw": split.fitted.affine("none")} | {name: split.fitted.affine(name, dims=dims) for name in asked}
+    applied = {name: partial(Affine.apply, one) for name, one in maps.items()}
+    estimates, cosines = measure_floor(split.held, applied, rates=rates)
+    best = method if method != "best" else _best(estimates)
+    if pairs is not None:
+        whole = {"raw": split.whole.affine("none")} | {name: split.whole.affine(name, dims=dims) for name in asked}
+        found = search_maps(pairs, {name: partial(Affine.apply, one) for name, one in whole.items()}, seed=seed)
+        if method == "best":
+            half = next(iter(found.values())).groups % 2 == 0
+            best = _best_search({name: of_queries(one, half) for name, one in found.items()}, pairs)
+            found = {name: of_queries(one, ~half) for name, one in found.items()}
+        searched = retrieval_estimates(found, pairs.labels, rates)
+        estimates = {name: [*ones, *searched[name]] for name, ones in estimates.items()}
+    final = _final(split.whole, best, dims)
+    floor = np.quantile(cosines["raw" if best == "none" else best], LEVELS)
+    return Chosen(best, final, floor, estimates, _sentence(estimates, best, asked_best=method == "best"))
+
+
+def _final(whole: Corrections, method: str, dims: int | None) -> Affine:
+    return whole.affine(method, dims=None if method == "none" else dims)
+
+
+def _one(estimates: Sequence[Estimate], metric: str) -> Estimate | None:
+    return next((one for one in estimates if one.metric == metric), None)
+
+
+def _best(estimates: Mapping[str, Sequence[Estimate]]) -> str:
+    """The method of the largest gain that its interval does not explain; `none` where there is no such method."""
+    gaps = {name: _one(found, "nearest_gap") for name, found in estimates.items() if is_worth(found)}
+    return max(gaps, key=lambda name: gaps[name].value) if gaps else "none"  # pyright: ignore  # worth: it has a value
+
+
+def _best_search(found: Mapping[str, Found], pairs: Labelled) -> str:
+    """The method of the largest gain in nDCG that its interval does not explain; `none` where there is no such one."""
+    if not all(len(one.ndcg) for one in found.values()):
+        raise InputError("there are too few queries to choose by", expected="several, with a related document each")
+    moved = {name: _one(ones, "ndcg_difference") for name, ones in retrieval_estimates(found, pairs.labels, ()).items()}
+    gains = {name: one.value for name, one in moved.items() if one is not None and one.low is not None and one.low > 0}
+    return max(gains, key=lambda name: gains[name] or 0.0) if gains else "none"
+
+
+def is_worth(estimates: Sequence[Estimate]) -> bool:
+    """Whether a method lifts the best match, and above what isotropic rows would reach, by more than its interval."""
+    gain, gap = _one(estimates, "nearest_gap_difference"), _one(estimates, "nearest_gap")
+    if gain is None or gain.low is None or gap is None or gap.low is None or gap.null is None:
+        return False
+    return gain.low > 0 and gap.low > gap.null
+
+
+def _sentence(estimates: Mapping[str, Sequence[Estimate]], method: str, *, asked_best: bool) -> str:
+    """What the method does to the floor, the threshold, the best match and the neighbours."""
+    before = _values(estimates["raw"])
+    floor = f"Unrelated pairs have cosine {before['floor_mean']:.2f} on average"
+    search = _search_words(estimates, method)
+    if method == "none":
+        shown = "improves nDCG@10" if "ndcg" in before else "lifts the best match above unrelated pairs"
+        why = f"no method {shown} by more than its interval" if asked_best else ""
+        return f"{floor}; nothing is worth doing: {why}." if why else f"{floor}; the vectors are left as they are."
+    after = _values(estimates[method])
+    helps = "helps" if is_worth(estimates[method]) else "is not shown to help"
+    said = (
+        f"{floor}, {after['floor_mean']:.2f} after {WORDS[method]}; the threshold at {RATE:.0%} goes from "
+        f"{before['threshold']:.2f} to {after['threshold']:.2f}. "
+    ) + (
+        search
+        or f"It {helps}: the best match stands {after['nearest_gap']:.1f} sd above the floor, "
+        f"{before['nearest_gap']:.1f} before."
+    )
+    kept = after.get("neighbour_overlap")
+    return said if kept is None else f"{said} {kept:.0%} of the ten nearest neighbours stay."
+
+
+def _search_words(estimates: Mapping[str, Sequence[Estimate]], method: str) -> str:
+    moved = None if method == "none" else _one(estimates[method], "ndcg_difference")
+    if moved is None or moved.value is None:
+        return ""
+    ends = "" if moved.low is None or moved.high is None else f" ({moved.low:+.3f} … {moved.high:+.3f})"
+    surely = moved.low is not None and moved.high is not None and moved.low * moved.high > 0
+    verb = "is not shown to change search" if not surely else "helps search" if moved.value > 0 else "hurts search"
+    return f"It {verb}: nDCG@10 changes by {moved.value:+.3f}{ends}."
+
+
+def _values(estimates: Sequence[Estimate]) -> dict[str, float]:
+    return {
+        one.metric: one.value if one.value is not None else float("nan")
+        for one in estimates
+        if one.at is None or one.at == RATE
+    }

@@ -1,0 +1,185 @@
+"""A remedy to take away: one affine map and a norm, fitted on streamed sums, used like an estimator of scikit-learn.
+
+    remedy = Remedy("whiten", dims=128)
+    for block in blocks:
+        remedy.partial_fit(block)                 # sums only: memory O(d²), in any order, any number of rows
+    repaired = remedy.transform(x)                # y = (x − μ)·W, then y/‖y‖
+    remedy.threshold(0.01)                        # the cosine that 1 % of unrelated pairs exceed after the map
+    remedy.save("remedy.safetensors")             # mean, matrix and floor, with what they came from
+
+`best` is chosen on groups that no candidate was fitted on; the chosen one is then fitted on everything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from anisoscope.errors import InputError, StoreError, UsageError
+from anisoscope.geometry.corrections import METHODS, Affine
+
+ARRAYS = ("mean", "matrix", "floor.levels", "floor.values")
+LEVELS = np.concatenate([np.linspace(0, 0.99, 100), 1 - np.geomspace(0.009, 1e-5, 60)])
+"""At which the floor is kept; finer where thresholds are looked for."""
+_BLOCK = 512
+
+
+@dataclass
+class Remedy:
+    """A correction that can be kept: `method` is one of centre, standardise, all-but-the-top, whiten, whiten-k,
+    soft-zca, or best; `dims` is the number of dimensions that it ends in.
+
+    >>> x = np.random.default_rng(0).standard_normal((500, 4)) + [9, 0, 0, 0]
+    >>> remedy = Remedy("centre").fit(x)
+    >>> remedy.transform(x).shape, remedy.threshold(0.05) < 0.9 < Remedy("none").fit(x).threshold(0.05)
+    ((500, 4), True)
+    """
+
+    method: str = "best"
+    dims: int | None = None
+    seed: int = 0
+    sample: int = 4096
+    map: Affine | None = None
+    floor: NDArray[np.float64] | None = None  # cosines of unrelated pairs at LEVELS, after the map
+    about: dict[str, Any] = field(default_factory=dict)
+    _sums: Any = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.method not in (*METHODS, "best", "none"):
+            raise UsageError("no such method", got=self.method, expected=", ".join((*METHODS, "best")))
+
+    def fit(self, x: ArrayLike, groups: Sequence[Any] | None = None) -> Self:
+        """Fit on the rows of x (n, d); `groups` names the sequence of each, of which some are held out to choose."""
+        self._sums = None
+        return self.partial_fit(x, groups)
+
+    def partial_fit(self, x: ArrayLike, groups: Sequence[Any] | None = None) -> Self:
+        """Add rows; the map is made of all that came when it is next asked for."""
+        import torch
+
+        from anisoscope.accumulate.keys import sequence_keys
+        from anisoscope.runs.work.embeddings import FoldSums
+
+        rows = np.asarray(x)
+        if rows.ndim != 2:
+            raise UsageError("not a matrix of vectors", got=f"shape {rows.shape}", expected="(n, d)")
+        if self._sums is None:
+            self._sums = FoldSums(sample=self.sample, seed=self.seed, group=lambda key: key)
+            self.about["rows"] = 0
+        start = self.about["rows"]
+        numbers = np.arange(start, start + len(rows))
+        keys = numbers.astype(np.uint64) if groups is None else sequence_keys(map(str, groups))
+        wide = rows.dtype == np.float64
+        x_ = torch.from_numpy(np.ascontiguousarray(rows, dtype=np.float64 if wide else np.float32))
+        self._sums.add_rows(x_, keys, numbers, whole=groups is None)
+        self.about["rows"] += len(rows)
+        self.map = None
+        return self
+
+    def transform(self, x: ArrayLike) -> NDArray[np.floating]:
+        """The rows of x (n, d) after the map, of unit norm, (n, k); in the precision that they came in."""
+        rows = np.asarray(x)
+        fitted = self.fitted()
+        if rows.ndim != 2 or rows.shape[1] != fitted.dims[0]:
+            raise UsageError("vectors of another dimension", got=rows.shape, expected=f"(n, {fitted.dims[0]})")
+        kind = np.float64 if rows.dtype == np.float64 else np.float32
+        mean, matrix = fitted.mean.astype(kind), fitted.matrix.astype(kind)
+        out = np.empty((len(rows), fitted.dims[1]), kind)
+        for start in range(0, len(rows), _BLOCK):  # what is worked on stays in the cache
+            part = out[start : start + _BLOCK]
+            centred = np.subtract(rows[start : start + _BLOCK], mean, dtype=kind)
+            if matrix.ndim == 1:
+                np.multiply(centred, matrix, out=part)
+            else:
+                np.matmul(centred, matrix, out=part)
+            norms = np.sqrt(np.einsum("ij,ij->i", part, part))[:, None]
+            norms[norms == 0] = 1  # the mean itself has no direction, and stays 0
+            part /= norms
+        return out
+
+    def fit_transform(self, x: ArrayLike, groups: Sequence[Any] | None = None) -> NDArray[np.floating]:
+        """`fit`, then `transform`."""
+        return self.fit(x, groups).transform(x)
+
+    def threshold(self, rate: float) -> float:
+        """The cosine that unrelated pairs exceed at this rate after the map, from pairs that were held out."""
+        if not 0 < rate < 1:
+            raise UsageError("a rate lies between 0 and 1", got=rate)
+        self.fitted()
+        if self.floor is None:
+            raise UsageError("this remedy keeps no floor", do="fit it anew")
+        return float(np.interp(1 - rate, LEVELS, self.floor))
+
+    def fitted(self) -> Affine:
+        """The map; made of the sums where it is not there yet."""
+        if self.map is None:
+            if self._sums is None:
+                raise UsageError("the remedy is not fitted", do="call fit, or load one")
+            from anisoscope.runs.work.collected import Part
+            from anisoscope.studies.folds import OBSERVER, split_folds
+            from anisoscope.studies.remedy.choice import choose
+
+            found = choose(split_folds(Part({OBSERVER: self._sums})), self.method, self.dims)
+            self.map, self.floor = found.map, found.floor
+            self.about |= {"method": found.method, "sentence": found.sentence}
+        return self.map
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    def arrays(self) -> dict[str, NDArray[np.float64]]:
+        """What is kept of it."""
+        made = self.fitted()
+        kept = {"mean": made.mean, "matrix": made.matrix}
+        return kept if self.floor is None else kept | {"floor.levels": LEVELS, "floor.values": self.floor}
+
+    def save(self, path: str | Path) -> Path:
+        """One safetensors file, with method and origin in its metadata."""
+        from safetensors.numpy import save_file
+
+        from anisoscope.runs.writing import guarded
+
+        arrays = {name: np.ascontiguousarray(array) for name, array in self.arrays().items()}
+        with guarded(path, force=True) as partial:
+            save_file(arrays, partial, {"anisoscope": json.dumps({"remedy": 1, "method": self.method, **self.about})})
+        return Path(path)
+
+    @classmethod
+    def load(cls, where: str | Path) -> Self:
+        """From the folder that `remedy fit` wrote, or the file that `save` wrote."""
+        path = Path(where)
+        if path.is_dir():
+            from anisoscope.runs.store import open_run
+
+            run = open_run(path)
+            facts = {"data": run.manifest.get("data"), "protocol": run.manifest.get("protocol")}
+            return cls._of(run.arrays(), {**facts, **run.manifest["settings"], "folder": str(path)}, path)
+        return cls._of(*_read(path), path)
+
+    @classmethod
+    def _of(cls, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], where: Path) -> Self:
+        if not {"mean", "matrix"} <= arrays.keys() or arrays["matrix"].shape[0] != arrays["mean"].shape[0]:
+            raise InputError("this holds no remedy", where=where, got=", ".join(arrays) or "no arrays", do="remedy fit")
+        made = Affine(np.asarray(arrays["mean"], float), np.asarray(arrays["matrix"], float))
+        if not all(np.isfinite(part).all() for part in (made.mean, made.matrix)):
+            raise InputError("the remedy holds numbers that are not finite", where=where, do="fit it anew")
+        method = str(about.get("method", "none"))
+        return cls(method, map=made, floor=arrays.get("floor.values"), about=dict(about))
+
+
+def _read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise UsageError("no such remedy", where=path, expected="the folder of `remedy fit`, or a .safetensors file")
+    try:
+        with safe_open(path, "np") as file:
+            about = json.loads((file.metadata() or {}).get("anisoscope", "{}"))
+            return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118  # not a dict
+    except (SafetensorError, ValueError, OSError) as error:
+        raise StoreError("the remedy cannot be read", where=path, got=str(error).partition("\n")[0]) from error

@@ -1,0 +1,199 @@
+"""Small jobs for every command, as a person would give them, and ways to run, kill and compare them.
+
+The models have random weights, the texts a few lines; whatever is tested with them is tested on the real command line.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import zoo
+
+SOURCE = Path(__file__).parent.parent / "src"
+SMALL = ("--no-figures", "--batch-tokens", "40", "--dtype", "float64")
+COMMANDS = ("vectors", "calibrate", "measure", "attention", "sweep", "final-norm")
+
+
+def make_world(folder: Path) -> Path:
+    """Two models, a series of two checkpoints, texts and vectors in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    zoo.save("gpt2", folder / "gpt2")
+    zoo.save("bert", folder / "bert")
+    for step in (0, 8):
+        zoo.save("bert", folder / "series" / f"checkpoint-{step}", seed=step)
+    lines = [f"Line {k} drifts {'a little further ' * (k % 5)}away." for k in range(24)]
+    (folder / "texts.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_vectors(folder / "vectors.parquet")
+    return folder
+
+
+def write_vectors(path: Path, *, rows: int = 3000, seed: int = 0) -> None:
+    """Drifted vectors of documents of ten rows, in chunks of a hundred."""
+    x = np.random.default_rng(seed).standard_normal((rows, 12)) * np.linspace(0.3, 2, 12) + 0.5
+    names = [f"document {k // 10}" for k in range(rows)]
+    pq.write_table(pa.table({"x": list(x.astype(np.float32)), "document": names}), path, row_group_size=100)
+
+
+def words_of(command: str, world: Path) -> list[str]:
+    """The words of a command on the things of a world, without --out."""
+    text = ["--data", str(world / "texts.txt"), "--documents", "lines"]
+    vectors = [str(world / "vectors.parquet"), "--column", "x", "--group", "document"]
+    return {
+        "vectors": ["vectors", *vectors, "--no-neighbours"],
+        "calibrate": ["calibrate", *vectors, "--no-figures"],
+        "measure": ["measure", str(world / "gpt2"), str(world / "bert"), *text, "--no-neighbours", *SMALL],
+        "attention": ["attention", str(world / "gpt2"), *text, *SMALL],
+        "sweep": ["sweep", str(world / "series"), *text, *SMALL],
+        "final-norm": ["final-norm", str(world / "gpt2"), *text, *SMALL],
+    }[command]
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+_FRESH = multiprocessing.get_context("forkserver")  # processes of their own that need not import torch again
+_FRESH.set_forkserver_preload(
+    [
+        "transformers.models.gpt2.modeling_gpt2",
+        "transformers.models.bert.modeling_bert",
+        "transformers.tokenization_utils_fast",
+        "scipy.stats",
+        "anisoscope.models.open",
+        "anisoscope.studies.sweep.checkpoints",
+        "anisoscope.report.terminal",
+        "anisoscope.cli.study",
+        "cases",
+    ]
+)
+
+
+def run(*words: object, signal_: int = 0, after: int = 0, env: Mapping[str, str] | None = None) -> Ended:
+    """A command in a process of its own, to its end.
+
+    With `signal_` the process receives this real signal right after it saved its state for the `after`-th time.
+    """
+    (ended,) = run_together([Start(words, signal_, after, env or {})])
+    return ended
+
+
+class Start(NamedTuple):
+    """A command to start; see `run`."""
+
+    words: Sequence[object]
+    signal_: int = 0
+    after: int = 0
+    env: Mapping[str, str] = {}
+
+
+def run_together(starts: Sequence[Start]) -> list[Ended]:
+    """Commands in processes of their own, at the same time, to their ends."""
+    with TemporaryDirectory() as folder:
+        processes = []
+        for number, (words, signal_, after, env) in enumerate(starts):
+            streams = f"{folder}/{number}"
+            process = _FRESH.Process(target=_child, args=(streams, [*map(str, words)], signal_, after, dict(env)))
+            process.start()
+            processes.append((process, streams))
+        ended = []
+        for process, streams in processes:
+            process.join(120)
+            assert process.exitcode is not None, "it hangs"
+            said = (Path(f"{streams}.{name}").read_text(encoding="utf-8", errors="replace") for name in ("out", "err"))
+            ended.append(Ended(process.exitcode, *said))
+    return ended
+
+
+def start(*words: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    """A command in a process of its own that goes on beside the test."""
+    given = [sys.executable, "-m", "anisoscope", *map(str, words)]
+    return subprocess.Popen(
+        given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(**(env or {}))
+    )
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """That of a process of the tree under test, on one thread."""
+    path = os.pathsep.join([str(SOURCE), str(Path(__file__).parent)])
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **extra}
+
+
+def _child(streams: str, words: list[str], number: int, after: int, env: dict[str, str]) -> None:
+    for name, stream in (("out", 1), ("err", 2)):
+        os.dup2(os.open(f"{streams}.{name}", os.O_WRONLY | os.O_CREAT), stream)
+    import torch
+
+    from anisoscope.cli.main import main
+
+    os.environ.update(env)
+    torch.set_num_threads(1)
+    if number:
+        os.environ["ANISOSCOPE_SAVE_EVERY"] = "0"
+        _strike(number, after)
+    sys.argv = ["anisoscope", *words]
+    main()
+
+
+def _strike(number: int, after: int) -> None:
+    """From now on, the `after`-th saving of an unfinished state is followed by a signal to this process."""
+    from anisoscope.runs.work.saved import Saved
+
+    count, save = [0], Saved.save
+
+    def counted(self: Saved, tensors: Any) -> None:
+        save(self, tensors)
+        count[0] += not self.finished
+        if count[0] == after and not self.finished:
+            os.kill(os.getpid(), number)
+
+    Saved.save = counted
+
+
+def states(folder: Path) -> list[dict[str, Any]]:
+    """The headers of what an unfinished run has saved."""
+    found = [json.loads(path.read_text()) for path in sorted((folder / "partial").rglob("*.json"))]
+    return [header for header in found if header["done"] > 0]
+
+
+def table(folder: Path) -> dict[tuple[Any, ...], Mapping[str, Any]]:
+    """The rows of a run by what they are of."""
+    rows = pq.read_table(folder / "measurements.parquet").to_pylist()
+    names = ("model", "step", "seed", "site", "head", "metric", "positions", "at")
+    found = {tuple(row[name] for name in names): row for row in rows}
+    assert len(found) == len(rows) > 0
+    return found
+
+
+def assert_same(one: Path, other: Path, *, within: float = 1e-12) -> None:
+    """Two runs hold the same rows, and the same numbers to this relative precision."""
+    mine, theirs = table(one), table(other)
+    assert mine.keys() == theirs.keys()
+    for key, row in mine.items():
+        assert row["n"] == theirs[key]["n"], key
+        for name in ("value", "low", "high", "null"):
+            a, b = row[name], theirs[key][name]
+            assert (a is None) == (b is None), (key, name, a, b)
+            assert a is None or abs(a - b) <= within * max(1, abs(a), abs(b)), (key, name, a, b)
+
+
+def wait_for(what: Any, *, seconds: float = 60) -> None:
+    """Wait until `what()` holds."""
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)

@@ -1,0 +1,147 @@
+"""What is printed: harmless whatever the names are, whole in 80 columns, plain in a pipe, the same from `show`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import anisoscope
+import cases
+import zoo
+
+HOSTILE = "\x1b[31mred\x07[bold]x[/bold]\u202eevil"
+LONG = "a-model-with-a-very-long-name-that-does-not-fit-into-eighty-columns-however-one-tries-it"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("world")
+    zoo.save("gpt2", folder / "gpt2")
+    (folder / "texts.txt").write_text("\n".join(f"Line {k} of a text." for k in range(8)))
+    np.save(folder / "x.npy", np.random.default_rng(0).standard_normal((300, 6)) + 1)
+    return folder
+
+
+def measured(world: Path, out: Path, *names: str) -> list[object]:
+    named = [word for name in names for word in ("--name", name)]
+    texts = ["--data", world / "texts.txt", "--documents", "lines", "--no-neighbours", "--no-spectrum", "--no-figures"]
+    return ["measure", *[world / "gpt2"] * len(names), *named, *texts, "--out", out]
+
+
+def test_hostile_names_are_shown_and_not_obeyed(world: Path, tmp_path: Path, command) -> None:
+    words = measured(world, tmp_path / "run", HOSTILE, "=1+1")
+    for ended in (command(*words), command("show", tmp_path / "run"), command("show", tmp_path / "run", "--all")):
+        assert ended.code == 0, ended.err
+        assert not {"\x1b", "\x07", "\u202e"} & set(ended.out + ended.err)
+        assert "\\x1b[31mred\\x07[bold]x[/bold]" in ended.out
+    assert json.loads(command("show", tmp_path / "run", "--json").out)["measurements"][0]["model"] == HOSTILE
+
+
+def test_an_error_about_a_hostile_name_is_harmless(world: Path, tmp_path: Path, command) -> None:
+    for words in (("vectors", tmp_path / f"{HOSTILE}.npy"), ("show", tmp_path / HOSTILE), (HOSTILE,)):
+        ended = command(*words)
+        assert ended.code in (1, 2)
+        assert not {"\x1b", "\x07"} & set(ended.err), ended.err
+
+
+def test_a_csv_holds_no_formula(world: Path, tmp_path: Path, command) -> None:
+    names = ["=1+1", "+x", "-x", "@x"]
+    assert command(*measured(world, tmp_path / "run", *names), "--csv", tmp_path / "t.csv").code == 0
+    with (tmp_path / "t.csv").open(newline="") as stream:
+        models = {row["model"] for row in csv.DictReader(stream)}
+    assert models == {f"'{name}" for name in names}
+
+
+def test_names_are_whole_in_eighty_columns(world: Path, tmp_path: Path, command, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    ended = command(*measured(world, tmp_path / "run", LONG, "other"))
+    assert ended.code == 0
+    table = ended.out.split("run: ")[0]
+    assert "…" not in table.replace(" … ", "")
+    assert LONG in table.replace("\n", "")
+    for site in ("embeddings", "block.0", "block.2", "final_norm"):
+        assert site in table
+
+
+@pytest.mark.parametrize("where", ["pipe", "terminal"])
+def test_colours_are_for_terminals(where: str, world: Path, tmp_path: Path) -> None:
+    anisoscope.vectors(world / "x.npy", neighbours=False, out=tmp_path / "run")
+    words = [sys.executable, "-m", "anisoscope", "show", str(tmp_path / "run")]
+    env = {**cases.environment(), "TERM": "xterm-256color"}
+    env.pop("NO_COLOR", None)
+    if where == "pipe":
+        shown = subprocess.run(words, capture_output=True, text=True, env=env, check=True).stdout
+    else:
+        shown = subprocess.run(
+            ["script", "-qec", " ".join(words), "/dev/null"], capture_output=True, text=True, env=env, check=True
+        ).stdout
+    assert ("\x1b[" in shown) == (where == "terminal")
+
+
+def test_show_tells_what_the_command_told(world: Path, tmp_path: Path, command) -> None:
+    for words in (
+        measured(world, tmp_path / "measure", "one"),
+        ["vectors", world / "x.npy", "--out", tmp_path / "vectors"],
+        ["calibrate", world / "x.npy", "--no-figures", "--out", tmp_path / "calibrate"],
+        ["null", "--dim", "16", "--no-figures", "--out", tmp_path / "null"],
+        [
+            "attention",
+            *measured(world, tmp_path / "attention", "x")[1:2],
+            "--no-figures",
+            "--out",
+            tmp_path / "attention",
+        ],
+    ):
+        told = command(*words)
+        assert told.code == 0, told.err
+        assert command("show", words[-1]).out == told.out
+        assert command("show", words[-1], "--all").out.count("\n") >= told.out.count("\n")
+
+
+LIGHT = {
+    "--help": 0,
+    "--version": 0,
+    "compare --help": 0,
+    "measure --help": 0,
+    "models": 0,
+    "models --figure 99": 2,
+    "null --dim 16 --no-figures --out OUT/null": 0,
+    "show OUT/run": 0,
+    "show OUT/run --json": 0,
+    "vectors --help": 0,
+    "mesure": 2,
+}
+WATCH = """
+import sys
+from anisoscope.cli.main import main
+try:
+    main(sys.argv[1:])
+except SystemExit as ended:
+    heavy = ("torch", "transformers", "matplotlib", "plotly")
+    print(ended.code or 0, *(name for name in heavy if name in sys.modules), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("words", LIGHT)
+def test_light_commands_import_nothing_heavy(words: str, world: Path, tmp_path: Path) -> None:
+    anisoscope.vectors(world / "x.npy", neighbours=False, out=tmp_path / "run")
+    given = words.replace("OUT", str(tmp_path)).split()
+    done = subprocess.run(
+        [sys.executable, "-c", WATCH, *given], capture_output=True, text=True, env=cases.environment(), check=False
+    )
+    assert done.stderr.splitlines()[-1] == str(LIGHT[words]), done.stderr
+
+
+def test_show_of_a_model_imports_nothing_heavy(world: Path, tmp_path: Path, command) -> None:
+    assert command(*measured(world, tmp_path / "run", "one")).code == 0
+    done = subprocess.run(
+        [sys.executable, "-c", WATCH, "show", str(tmp_path / "run")], capture_output=True, text=True,
+        env=cases.environment(), check=False,
+    )  # fmt: skip
+    assert done.stderr.splitlines()[-1] == "0", done.stderr

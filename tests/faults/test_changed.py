@@ -1,0 +1,164 @@
+"""What a run read is changed, after the run or after a kill: old numbers are never passed off as new ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+
+import anisoscope
+import cases
+from anisoscope.errors import AnisoscopeError, StoreError
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return cases.make_world(tmp_path_factory.mktemp("original"))
+
+
+@pytest.fixture
+def world(original: Path, tmp_path: Path) -> Path:
+    """A copy that may be changed."""
+    return shutil.copytree(original, tmp_path / "world")
+
+
+def change_weights(model: Path) -> None:
+    weights = load_file(model / "model.safetensors")
+    weights[next(iter(weights))][0] += 1
+    save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+
+
+def change_config(model: Path) -> None:
+    config = json.loads((model / "config.json").read_text())
+    eps = next(name for name in config if "norm_eps" in name or "norm_epsilon" in name)
+    (model / "config.json").write_text(json.dumps({**config, eps: 1e-3}))
+
+
+def change_tokenizer(model: Path) -> None:
+    file = model / "tokenizer.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "truncation": None, "added": 1}))
+
+
+CHANGES = {"model.safetensors": change_weights, "config.json": change_config, "tokenizer.json": change_tokenizer}
+MODELS = {"measure": "bert", "attention": "gpt2", "sweep": "series/checkpoint-8", "final-norm": "gpt2"}
+
+
+@pytest.mark.parametrize("command", MODELS)
+def test_another_model_is_refused_by_the_name_of_its_file(command: str, world: Path, command_line) -> None:
+    words = [*cases.words_of(command, world), "--out", world / "run"]
+    assert command_line(*words).code == 0
+    model = world / MODELS[command]
+    for name, change in CHANGES.items():
+        before = (model / name).read_bytes()
+        change(model)
+        refused = command_line(*words)
+        assert (refused.code, refused.out) == (1, "")
+        assert "changed since this run was made" in refused.err
+        assert name in refused.err
+        (model / name).write_bytes(before)
+    assert command_line(*words).code == 0  # as it was: used again
+    change_weights(model)
+    before = cases.table(world / "run")
+    assert command_line(*words, "--existing", "replace").code == 0
+    assert cases.table(world / "run") != before
+
+
+@pytest.mark.parametrize("command", cases.COMMANDS)
+def test_other_data_is_refused(command: str, world: Path, command_line) -> None:
+    words = [*cases.words_of(command, world), "--out", world / "run"]
+    assert command_line(*words).code == 0
+    name = "vectors.parquet" if command in ("vectors", "calibrate") else "texts.txt"
+    if name == "vectors.parquet":
+        cases.write_vectors(world / name, seed=1)
+    else:
+        (world / name).write_text("Something else.\nAnd more.\n" * 5)
+    refused = command_line(*words)
+    assert refused.code == 1
+    assert name in refused.err
+    assert "changed since this run was made" in refused.err
+    (world / name).unlink()
+    gone = command_line(*words)
+    assert gone.code == 1
+    assert name in gone.err
+
+
+@pytest.mark.parametrize("command", cases.COMMANDS)
+def test_what_changed_after_a_kill_is_named_and_not_continued(command: str, world: Path, command_line) -> None:
+    words = [*cases.words_of(command, world), "--out", world / "run"]
+    assert cases.run(*words, signal_=signal.SIGKILL, after=2).code == -signal.SIGKILL
+    kept = cases.states(world / "run")
+    assert kept
+    if command in ("vectors", "calibrate"):
+        cases.write_vectors(world / "vectors.parquet", seed=1)
+        said = "data"
+    else:
+        change_weights(world / {"measure": "gpt2", "sweep": "series/checkpoint-0"}.get(command, MODELS[command]))
+        said = "model"
+    refused = command_line(*words)
+    assert refused.code == 1
+    assert f"the {said} changed since this run was interrupted" in refused.err
+    assert cases.states(world / "run") == kept
+    assert command_line(*words, "--existing", "replace").code == 0
+
+
+def test_a_checkpoint_that_a_sweep_had_finished_is_looked_at_again(world: Path, command_line) -> None:
+    words = [*cases.words_of("sweep", world), "--out", world / "run"]
+    assert cases.run(*words, signal_=signal.SIGKILL, after=26).code == -signal.SIGKILL
+    assert list((world / "run/partial").glob("*/total/*.json"))
+    change_weights(world / "series/checkpoint-0")
+    refused = command_line(*words)
+    assert refused.code == 1
+    assert "model.safetensors" in refused.err
+    assert "changed since this run was interrupted" in refused.err
+
+
+def test_a_run_that_compare_read_is_looked_at_again(world: Path, command_line) -> None:
+    for seed in (0, 1):
+        assert command_line(*cases.words_of("vectors", world), "--seed", seed, "--out", world / f"r{seed}").code == 0
+    words = ["compare", world / "r0", world / "r1", "--out", world / "difference"]
+    assert command_line(*words).code == command_line(*words).code == 0
+    again = [*cases.words_of("vectors", world), "--seed", 2, "--out", world / "r1", "--existing", "replace"]
+    assert command_line(*again).code == 0
+    refused = command_line(*words)
+    assert refused.code == 1
+    assert f"the run {world / 'r1'} changed" in refused.err
+    shutil.rmtree(world / "r1")
+    gone = command_line(*words)
+    assert gone.code == 1
+    assert f"the run {world / 'r1'}" in gone.err
+    assert "unexpected" not in gone.err
+
+
+def test_vectors_that_are_edited_while_they_are_read_are_refused(tmp_path: Path, monkeypatch) -> None:
+    from anisoscope.accumulate.moments import Moments
+
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((20_000, 4)))
+    update, blocks = Moments.update, []
+
+    def edited(self, x, **options) -> None:
+        update(self, x, **options)
+        blocks.append(len(x))
+        if len(blocks) == 1:
+            with (tmp_path / "x.npy").open("r+b") as stream:
+                stream.seek(-8, 2)
+                stream.write(np.float64(3.0).tobytes())
+
+    monkeypatch.setattr(Moments, "update", edited)
+    with pytest.raises(AnisoscopeError, match=r"changed.*x\.npy"):
+        anisoscope.vectors(tmp_path / "x.npy", out=tmp_path / "run", neighbours=False)
+    assert len(blocks) > 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_objects_in_memory_are_other_data(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((200, 6))
+    first = anisoscope.vectors(x, out=tmp_path / "run", neighbours=False)
+    again = anisoscope.vectors(x.copy(), out=tmp_path / "run", neighbours=False)
+    assert again.rows == first.rows
+    with pytest.raises(StoreError, match="changed since this run was made"):
+        anisoscope.vectors(x + 1, out=tmp_path / "run", neighbours=False)

@@ -1,0 +1,136 @@
+"""Flipped bits and swapped files: no command uses a damaged file, and none ends in a traceback."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import anisoscope
+from anisoscope.errors import StoreError
+
+FORMAT_1 = Path(__file__).parent.parent / "fixtures" / "format1"
+FILES = ("measurements.parquet", "moments.safetensors", "manifest.json", "run.toml")
+USES = {  # the files that a command reads, beside the manifest
+    "show": {"measurements.parquet"},
+    "compare": {"measurements.parquet", "moments.safetensors"},
+    "report": {"measurements.parquet", "moments.safetensors"},
+    "merge": {"moments.safetensors"},
+}
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs, and two shards of a third."""
+    folder = tmp_path_factory.mktemp("original")
+    np.save(folder / "x.npy", np.random.default_rng(0).standard_normal((20_000, 4)) + 0.5)
+    options = {"spectrum": False, "neighbours": False, "sample": 64}
+    for seed in (0, 1):
+        anisoscope.vectors(folder / "x.npy", out=folder / f"run{seed}", seed=seed, **options)
+        anisoscope.vectors(folder / "x.npy", out=folder / f"shard{seed}", shard=f"{seed}/2", **options)
+    return folder
+
+
+@pytest.fixture
+def world(original: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(original, tmp_path / "world")
+
+
+def words(command: str, world: Path) -> tuple[object, ...]:
+    return {
+        "show": ("show", world / "run0", "--json"),
+        "compare": ("compare", world / "run0", world / "run1", "--out", world / "compared"),
+        "report": ("report", world / "run0", "--out", world / "page.html"),
+        "merge": ("merge", world / "shard0", world / "shard1", "--out", world / "merged"),
+    }[command]
+
+
+@pytest.mark.parametrize("command", USES)
+def test_a_flipped_bit_is_never_used(command: str, world: Path, command_line) -> None:
+    folder = world / ("shard0" if command == "merge" else "run0")
+    chosen = random.Random(command)
+    for name in sorted({*USES[command], "manifest.json"}):
+        raw = (folder / name).read_bytes()
+        for _ in range(12):
+            place = chosen.randrange(len(raw))
+            flipped = bytearray(raw)
+            flipped[place] ^= 1 << chosen.randrange(8)
+            (folder / name).write_bytes(flipped)
+            ended = command_line(*words(command, world))
+            assert ended.code == 1, (name, place, ended)
+            assert ended.out == ""
+            assert name in ended.err or "format" in ended.err or "manifest" in ended.err, ended.err
+            assert "unexpected" not in ended.err
+            assert "Traceback" not in ended.err
+        (folder / name).write_bytes(raw)
+    assert not (world / "compared").exists()
+    assert not (world / "page.html").exists()
+    assert not (world / "merged").exists()
+    assert command_line(*words(command, world)).code == 0
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", ["cut", "gone", "empty"])
+def test_cut_and_missing_files_are_named(name: str, damage: str, world: Path, command_line) -> None:
+    path = world / "run0" / name
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:20] if damage == "cut" else b"")
+    for command in ("show", "compare", "report"):
+        ended = command_line(*words(command, world))
+        used = name == "manifest.json" or name in USES[command]
+        assert ended.code == (1 if used else 0), (command, ended.err)
+        assert "unexpected" not in ended.err
+        shutil.rmtree(world / "compared", ignore_errors=True)
+
+
+@pytest.mark.parametrize("name", ["measurements.parquet", "moments.safetensors"])
+def test_a_file_of_another_run_is_refused(name: str, world: Path, command_line) -> None:
+    shutil.copy(world / "run1" / name, world / "run0" / name)
+    ended = command_line(*words("compare", world))
+    assert ended.code == 1
+    assert f"changed or damaged: {world / 'run0' / name}" in ended.err
+
+
+def test_a_file_that_the_run_did_not_write_is_refused(world: Path) -> None:
+    shutil.copy(world / "run0/moments.safetensors", world / "run0/arrays.safetensors")
+    with pytest.raises(StoreError, match="does not belong"):
+        anisoscope.open_run(world / "run0").run.arrays()
+
+
+def test_a_damaged_plan_is_named_when_the_run_is_wanted_again(world: Path, command_line) -> None:
+    (world / "run0/run.toml").write_text("command = ")
+    again = ["vectors", world / "x.npy", "--no-spectrum", "--no-neighbours", "--sample", 64, "--out", world / "run0"]
+    ended = command_line(*again)
+    assert ended.code == 2
+    assert "run.toml" in ended.err
+    assert "unexpected" not in ended.err
+
+
+@pytest.mark.parametrize("run", sorted(path.name for path in FORMAT_1.iterdir()) if FORMAT_1.exists() else [])
+def test_runs_of_format_1_open_with_a_note(run: str, command_line, tmp_path: Path) -> None:
+    shown = command_line("show", FORMAT_1 / run)
+    assert shown.code == 0, shown.err
+    assert "without checksums" in shown.out
+    found = anisoscope.open_run(FORMAT_1 / run)
+    assert found.rows
+    assert command_line("report", FORMAT_1 / run, "--out", tmp_path / "page.html").code == 0
+    found.save(tmp_path / "again")
+    again = anisoscope.open_run(tmp_path / "again")
+    assert (again.rows, str(again.verdict)) == (found.rows, str(found.verdict))
+    assert again.run.state().keys() == found.run.state().keys()
+
+
+def test_runs_of_both_formats_compare(command_line, tmp_path: Path) -> None:
+    """The numbers of an old run stand beside those of a new one on the same vectors."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((200, 4)) + 0.5)
+    options = {"neighbours": False, "sample": 64}
+    anisoscope.vectors(tmp_path / "x.npy", out=tmp_path / "new", **options)
+    compared = command_line("compare", FORMAT_1 / "vectors", tmp_path / "new", "--out", tmp_path / "c", "--json")
+    assert compared.code == 0, compared.err
+    difference = anisoscope.open_run(tmp_path / "c")
+    assert abs(difference.value("mean_cosine") or 0) < 1e-9

@@ -1,0 +1,182 @@
+"""The similarity floor against brute force, corrections judged on groups that they were not fitted on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anisoscope
+from anisoscope.accumulate.keys import GROUPS, group_of
+from anisoscope.errors import InputError, StoreError, UsageError
+from anisoscope.geometry import corrections
+from anisoscope.results import Result
+from encoders import MINILM, sentence_folder
+
+N, D = 600, 8
+
+
+@pytest.fixture(scope="module")
+def cloud() -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return (rng.standard_normal((N, D)) * np.linspace(1, 3, D) + 4.0).astype(np.float32)
+
+
+@pytest.fixture
+def file(cloud: np.ndarray, tmp_path: Path) -> Path:
+    np.save(tmp_path / "x.npy", cloud)
+    return tmp_path / "x.npy"
+
+
+def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return (a / np.linalg.norm(a, axis=1, keepdims=True)) @ (b / np.linalg.norm(b, axis=1, keepdims=True)).T
+
+
+def folds(n: int = N) -> np.ndarray:
+    """The fold of each numbered row, and that the first two of four are held out where rows are few."""
+    return group_of(np.arange(n, dtype=np.uint64), groups=GROUPS) % 4
+
+
+def values(found: Result) -> dict[tuple[str, str, float | None], Any]:
+    return {(row.site, row.metric, row.at): row.value for row in found.rows}
+
+
+def test_every_statistic_is_that_of_all_pairs_of_held_out_rows(cloud, file):
+    found = anisoscope.calibrate(file, rate=[0.1, 0.01])
+    held, others = cloud[folds() < 2].astype(float), cloud[folds() >= 2].astype(float)
+    fitted = corrections.fit(others)
+    upper = np.triu_indices(len(held), 1)
+    value = values(found)
+    raw_nearest = np.argsort(-(cosines(held, held) - 3 * np.eye(len(held))), axis=1)[:, :10]
+    for name in corrections.NAMES:
+        rows = fitted.apply(name, held)
+        matrix = cosines(rows, rows)
+        pairs = matrix[upper]
+        assert value[name, "floor_mean", None] == pytest.approx(pairs.mean(), abs=1e-6)
+        assert value[name, "floor_sd", None] == pytest.approx(pairs.std(), abs=1e-6)
+        assert value[name, "floor_q95", None] == pytest.approx(np.quantile(pairs, 0.95), abs=1e-5)
+        assert value[name, "threshold", 0.01] == pytest.approx(np.quantile(pairs, 0.99), abs=1e-5)
+        best = (matrix - 3 * np.eye(len(held))).max(1).mean()
+        assert value[name, "nearest_mean", None] == pytest.approx(best, abs=1e-6)
+        assert value[name, "nearest_gap", None] == pytest.approx((best - pairs.mean()) / pairs.std(), abs=1e-4)
+        if name != "raw":
+            nearest = np.argsort(-(matrix - 3 * np.eye(len(held))), axis=1)[:, :10]
+            kept = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(nearest, raw_nearest, strict=True)])
+            assert value[name, "neighbour_overlap", None] == pytest.approx(kept, abs=2e-3)
+    share = (cosines(held, held)[upper] < 0.9).mean()
+    assert value["raw", "floor_percentile", 0.9] == pytest.approx(share, abs=1e-9)
+
+
+def test_intervals_are_those_of_leaving_every_group_out(cloud, file):
+    from anisoscope.inference.jackknife import jackknife
+
+    found = anisoscope.calibrate(file, rate=[0.05])
+    held = cloud[folds() < 2].astype(float)
+    group = group_of(np.flatnonzero(folds() < 2).astype(np.uint64), groups=GROUPS)
+
+    def threshold(rows: np.ndarray) -> float:
+        return float(np.quantile(cosines(rows, rows)[np.triu_indices(len(rows), 1)], 0.95))
+
+    sizes = np.bincount(group, minlength=GROUPS)
+    left = np.array([threshold(held[group != g]) if sizes[g] else np.nan for g in range(GROUPS)])
+    low, high = jackknife(left, threshold(held), sizes)
+    row = next(row for row in found.rows if (row.site, row.metric) == ("raw", "threshold"))
+    assert (row.low, row.high) == (pytest.approx(low, abs=1e-6), pytest.approx(high, abs=1e-6))
+
+
+def test_centring_brings_a_high_floor_down(file):
+    found = anisoscope.calibrate(file)
+    floor = {row.site: row for row in found.rows if row.metric == "floor_mean"}
+    assert floor["raw"].value > 0.7
+    for name in ("centred", "without_top", "whitened"):
+        assert abs(floor[name].value) < 0.03
+    assert str(found.verdict).startswith("Unrelated pairs have cosine 0.")
+    assert "only labelled pairs can say" in str(found.verdict)
+
+
+def test_pairs_within_a_group_are_left_out(cloud, tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.repeat(cloud, 2, 0), document=np.repeat(np.arange(N), 2))
+    grouped = anisoscope.calibrate(tmp_path / "x.npz", column="x", group="document")
+    assert values(grouped)["raw", "nearest_mean", None] < 0.9999
+    assert "of different groups" in str(grouped.protocol)
+
+
+def test_queries_are_paired_with_documents(cloud, file, tmp_path):
+    queries = np.random.default_rng(1).standard_normal((40, D)).astype(np.float32)
+    np.save(tmp_path / "q.npy", queries)
+    found = anisoscope.calibrate(file, queries=tmp_path / "q.npy")
+    expected = cosines(queries.astype(float), cloud[folds() < 2].astype(float))
+    assert values(found)["raw", "floor_mean", None] == pytest.approx(expected.mean(), abs=1e-6)
+    assert next(row for row in found.rows if row.metric == "floor_mean").n == expected.size
+
+
+def test_an_array_is_calibrated_like_its_file(cloud, file):
+    assert values(anisoscope.calibrate(cloud)) == values(anisoscope.calibrate(file))
+
+
+def test_other_queries_are_other_data(file, tmp_path):
+    path = tmp_path / "q.npy"
+    np.save(path, np.random.default_rng(1).standard_normal((40, D)))
+    anisoscope.calibrate(file, queries=path, out=tmp_path / "run")
+    np.save(path, np.random.default_rng(2).standard_normal((40, D)))
+    with pytest.raises(StoreError, match="changed since"):
+        anisoscope.calibrate(file, queries=path, out=tmp_path / "run")
+
+
+def test_what_cannot_be_calibrated_is_refused(cloud, file, tmp_path):
+    with pytest.raises(InputError, match="cannot calibrate"):
+        anisoscope.calibrate(cloud[:63])
+    with pytest.raises(UsageError, match="different dimensions"):
+        anisoscope.calibrate(file, queries=np.ones((5, D + 1)))
+    with pytest.raises(UsageError, match="rate"):
+        anisoscope.calibrate(file, rate=[0.0])
+    with pytest.raises(InputError, match="too few groups"):
+        anisoscope.calibrate(cloud, groups=["one"] * N)
+    with pytest.raises(InputError, match="no usable query"):
+        anisoscope.calibrate(file, queries=np.zeros((4, D)))
+
+
+def test_what_was_left_out_is_said(cloud):
+    broken = cloud.copy()
+    broken[:3], broken[3] = 0, np.nan
+    assert {"3 zero vectors left out", "1 vectors with NaN or infinite entries left out"} <= set(
+        anisoscope.calibrate(broken).notes
+    )
+
+
+def test_a_model_reads_the_sentences_of_the_package_by_topic(tmp_path):
+    folder = sentence_folder(tmp_path / "model", pooling="mean", length=32)
+    found = anisoscope.calibrate(str(folder))
+    assert found.data["name"] == "embedded sentences"
+    assert "of different groups" in str(found.protocol)
+    n = next(row for row in found.rows if row.metric == "floor_mean").n
+    assert n % 100 == 0  # ten of one topic with ten of another
+    with pytest.raises(UsageError, match="queries are files"):
+        anisoscope.calibrate(str(folder), queries=np.ones((3, 16)))
+
+
+@pytest.mark.skipif(not MINILM.is_dir(), reason="scripts/fetch_real_weights.py /tmp/weights minilm")
+def test_real_minilm_against_its_library():
+    from sentence_transformers import SentenceTransformer
+
+    from anisoscope.inputs.sentences import sentences, topic_of
+
+    found = anisoscope.calibrate(str(MINILM))
+    documents = list(sentences())
+    x = SentenceTransformer(str(MINILM), device="cpu").encode([one.text for one in documents]).astype(float)
+    topics = np.array([topic_of(one.key) for one in documents])
+    floor = cosines(x, x)[topics[:, None] != topics[None, :]].mean()
+    row = next(row for row in found.rows if (row.site, row.metric) == ("raw", "floor_mean"))
+    assert row.value == pytest.approx(floor, abs=0.03)  # half of the topics
+
+
+def test_the_three_lines_of_numpy_run(file, capsys):
+    from anisoscope.studies.calibrate.advice import story
+
+    found = anisoscope.calibrate(file)
+    lines = [cells[0] for cells in story(found.rows).more[-1].cells]
+    there = {"np": np, "cosine": 0.9}
+    exec("\n".join(map(str, lines)), there)
+    assert there["percentile"] == pytest.approx(100 * values(found)["raw", "floor_percentile", 0.9], abs=0.05)

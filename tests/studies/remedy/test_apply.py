@@ -1,0 +1,190 @@
+"""`remedy apply` in every format, and every export opened by the library that it is for."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from anisoscope.cli.main import main
+from anisoscope.errors import UsageError
+from anisoscope.inputs.vectors.source import open_vectors
+from anisoscope.studies.remedy.apply import apply_files
+from anisoscope.studies.remedy.estimator import Remedy
+from anisoscope.studies.remedy.export import export
+from encoders import MINILM, TEXTS, sentence_folder
+
+N, D = 9000, 6  # more than a block
+X = (np.random.default_rng(0).standard_normal((N, D)) * np.geomspace(2, 0.5, D) + 1.5).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def remedy() -> Remedy:
+    return Remedy("whiten", dims=4).fit(X)
+
+
+def lists(x: np.ndarray) -> pa.Array:
+    return pa.FixedSizeListArray.from_arrays(pa.array(x.reshape(-1)), x.shape[1]).cast(pa.list_(pa.float32()))
+
+
+def written(path: Path) -> Path:
+    """X in the format of the name, with ids and other columns where the format has any."""
+    table = pa.table({"id": [f"row {k}" for k in range(N)], "embedding": lists(X), "n": range(N)})
+    if path.suffix == ".npy":
+        np.save(path, X)
+    elif path.suffix == ".safetensors":
+        save_file({"a": np.arange(N), "embedding": X, "z": np.ones(3, np.float16)}, path, {"made by": "test"})
+    elif path.suffix == ".parquet":
+        pq.write_table(table, path, row_group_size=4000)
+    elif path.suffix in (".arrow", ".feather"):
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table, max_chunksize=4000)
+    elif path.suffix == ".jsonl":
+        path.write_text("\n".join(json.dumps({"id": k, "embedding": x, "é": "ü"}) for k, x in enumerate(X.tolist())))
+    elif path.stem == "lists":
+        rows = [[f"a, {k}", json.dumps(x)] for k, x in enumerate(X.tolist())]
+        with path.open("w", newline="") as stream:
+            csv.writer(stream).writerows([["title", "embedding"], *rows])
+    else:
+        with path.open("w", newline="") as stream:
+            csv.writer(stream).writerows(
+                [["id", *(f"x{k}" for k in range(D))], *([k, *x] for k, x in enumerate(X.tolist()))]
+            )
+    return path
+
+
+NAMES = ["x.npy", "x.safetensors", "x.parquet", "x.arrow", "x.feather", "x.jsonl", "x.csv", "lists.csv"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_format_is_written_as_it_came_with_the_repaired_vectors(tmp_path, remedy, name):
+    source, out = written(tmp_path / name), tmp_path / f"out.{name}"
+    column = "embedding" if name in ("x.parquet", "x.arrow", "x.feather", "x.safetensors") else None
+    assert apply_files(remedy, [source], out, column=column) == [(out, N)]
+    found = np.concatenate([block.x for block in open_vectors(out, column=column).blocks()])
+    np.testing.assert_allclose(found, remedy.transform(X), atol=2e-6)
+    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".partial")]
+
+
+def test_ids_and_other_columns_stay(tmp_path, remedy):
+    apply_files(remedy, [written(tmp_path / "x.parquet")], tmp_path / "out.parquet", column="embedding")
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table.column_names == ["id", "embedding", "n"]
+    assert table["id"].to_pylist() == [f"row {k}" for k in range(N)]
+    apply_files(remedy, [written(tmp_path / "x.safetensors")], tmp_path / "out.safetensors", column="embedding")
+    tensors = load_file(tmp_path / "out.safetensors")
+    np.testing.assert_array_equal(tensors["a"], np.arange(N))
+    assert tensors["z"].dtype == np.float16
+    apply_files(remedy, [written(tmp_path / "x.jsonl")], tmp_path / "out.jsonl")
+    last = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[-1])
+    assert (last["id"], last["é"], len(last["embedding"])) == (N - 1, "ü", 4)
+    apply_files(remedy, [written(tmp_path / "lists.csv")], tmp_path / "out.csv")
+    with (tmp_path / "out.csv").open(newline="") as stream:
+        rows = list(csv.reader(stream))
+    assert rows[0] == ["title", "embedding"]
+    assert rows[8200][0] == "a, 8199"
+    apply_files(remedy, [written(tmp_path / "x.csv")], tmp_path / "plain.csv")
+    assert (tmp_path / "plain.csv").read_text().splitlines()[0] == "id,d0,d1,d2,d3"
+
+
+def test_double_precision_stays_double(tmp_path, remedy):
+    np.save(tmp_path / "x.npy", X.astype(np.float64))
+    apply_files(remedy, [tmp_path / "x.npy"], tmp_path / "y.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), remedy.transform(X.astype(np.float64)))
+
+
+def test_inputs_and_foreign_files_are_not_overwritten(tmp_path, remedy):
+    source = written(tmp_path / "x.npy")
+    with pytest.raises(UsageError, match="overwrite an input"):
+        apply_files(remedy, [source], source)
+    with pytest.raises(UsageError, match="format that they came in"):
+        apply_files(remedy, [source], tmp_path / "y.parquet")
+    np.save(tmp_path / "wide.npy", np.ones((3, D + 1)))
+    with pytest.raises(UsageError, match="another dimension"):
+        apply_files(remedy, [source, tmp_path / "wide.npy"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_faiss_adds_and_searches_repaired_vectors(tmp_path, remedy):
+    import faiss
+
+    export(remedy, "faiss", tmp_path / "empty.index")
+    index = faiss.read_index(str(tmp_path / "empty.index"))
+    index.add(X)  # pyright: ignore[reportCallIssue]
+    cosines, rows = index.search(X[:20], 5)  # pyright: ignore[reportCallIssue]
+    ours = remedy.transform(X)
+    assert rows[:, 0].tolist() == list(range(20))
+    np.testing.assert_allclose(cosines, np.sort(ours[:20] @ ours.T, axis=1)[:, ::-1][:, :5], atol=1e-5)
+
+
+def test_onnx_computes_repaired_vectors(tmp_path, remedy):
+    import onnxruntime
+
+    export(remedy, "onnx", tmp_path / "remedy.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "remedy.onnx"))
+    (found,) = session.run(["y"], {"x": X})
+    np.testing.assert_allclose(found, remedy.transform(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["whiten", "centre"])
+def test_the_numpy_snippet_runs_by_itself(tmp_path, method):
+    made = Remedy(method).fit(X)
+    export(made, "numpy", tmp_path / "repair.py")
+    spec = importlib.util.spec_from_file_location("repair", tmp_path / "repair.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    np.testing.assert_allclose(module.repair(X), made.transform(X), atol=1e-5)
+
+
+def repaired_model(folder: Path, out: Path, texts: list[str]) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    x = SentenceTransformer(str(folder), device="cpu").encode(texts)
+    rng = np.random.default_rng(0)
+    made = Remedy("soft-zca").fit(
+        np.concatenate([x, x[rng.integers(0, len(x), 500)] + 0.1 * rng.standard_normal((500, x.shape[1]))])
+    )
+    export(made, "sentence-transformers", out, model=str(folder))
+    theirs = SentenceTransformer(str(out), device="cpu").encode(texts)
+    np.testing.assert_allclose(theirs, made.transform(x), atol=1e-5)
+
+
+def test_a_sentence_transformers_folder_gives_repaired_vectors(tmp_path):
+    folder = sentence_folder(tmp_path / "model")
+    repaired_model(folder, tmp_path / "out", TEXTS)
+    assert not (folder / "3_Dense").exists()
+    with pytest.raises(UsageError, match="not empty"):
+        repaired_model(folder, tmp_path / "out", TEXTS)
+
+
+@pytest.mark.skipif(not MINILM.is_dir(), reason="scripts/fetch_real_weights.py /tmp/weights minilm")
+def test_real_minilm_gives_repaired_vectors(tmp_path):
+    repaired_model(MINILM, tmp_path / "out", ["A cat.", "The market fell.", "Boil the water first."])
+
+
+def test_the_three_commands_in_a_row(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "x.npy")
+    for words in (
+        ["remedy", "fit", "x.npy", "--method", "centre", "-o", "r", "--no-figures"],
+        ["remedy", "apply", "r", "x.npy", "-o", "y.npy"],
+        ["remedy", "export", "r", "--to", "onnx", "-o", "r.onnx"],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 0
+    assert "9,000 vectors" in capsys.readouterr().out
+    np.testing.assert_allclose(np.load("y.npy"), Remedy("centre").fit(X).transform(X), atol=1e-6)
+    with pytest.raises(SystemExit) as ended:
+        main(["remedy", "export", "r", "--to", "fais", "-o", "x"])
+    assert ended.value.code == 2
+    assert 'did you mean "faiss"' in capsys.readouterr().err

@@ -1,0 +1,173 @@
+"""Labelled pairs: rankings against scikit-learn, thresholds that hold for new queries, ids and texts that are found."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+from sklearn.metrics import ndcg_score
+
+import anisoscope
+from anisoscope.errors import InputError, StoreError, UsageError
+from anisoscope.inference.retrieval import Labelled, conformal_threshold, search
+from anisoscope.results import Result
+from anisoscope.studies.pairs import read_pairs
+from encoders import sentence_folder
+
+Q, M, D = 60, 300, 12
+rng = np.random.default_rng(0)
+DOCUMENTS = rng.standard_normal((M, D)).astype(np.float32)
+DOCUMENTS[:, 0] *= 15  # loud, and says nothing
+QUERIES = DOCUMENTS[:Q] + 0.5 * rng.standard_normal((Q, D)).astype(np.float32)
+QUERIES[:, 0] = 15 * rng.standard_normal(Q)
+
+
+def table(path: Path, rows: list[tuple]) -> Path:
+    if path.suffix == ".jsonl":
+        path.write_text(
+            "".join(json.dumps(dict(zip(("query", "document", "score"), row, strict=True))) + "\n" for row in rows)
+        )
+    else:
+        with path.open("w", newline="") as stream:
+            csv.writer(stream).writerows([("query", "document", "label"), *rows])
+    return path
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    np.save(tmp_path / "documents.npy", DOCUMENTS)
+    np.save(tmp_path / "queries.npy", QUERIES)
+    rows = [(q, q, 2) for q in range(Q)] + [(q, q + 100, 1) for q in range(0, Q, 2)]
+    rows += [(q, d, 0) for q in range(Q) for d in (M - 1 - q, 170)]
+    paths = {"files": tmp_path / "documents.npy", "queries": tmp_path / "queries.npy"}
+    return {**paths, "pairs": table(tmp_path / "p.csv", rows)}
+
+
+def calibrated(files: dict[str, Path], **settings) -> Result:
+    return anisoscope.calibrate(files["files"], queries=files["queries"], pairs=str(files["pairs"]), **settings)
+
+
+def value(found: Result, site: str, metric: str, at: float | None = None) -> float | None:
+    return next(row.value for row in found.rows if (row.site, row.metric, row.at) == (site, metric, at))
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def test_ranking_against_scikit_learn():
+    cosines = unit(QUERIES.astype(float)) @ unit(DOCUMENTS.astype(float)).T
+    pairs = np.array([(q, q) for q in range(Q)] + [(q, q + 100) for q in range(0, Q, 2)])
+    labels = np.array([2.0] * Q + [1.0] * (Q // 2))
+    nobody = np.full(Q, -1)
+    data = Labelled(
+        QUERIES.astype(float), DOCUMENTS.astype(float), pairs, labels, np.arange(Q, dtype=np.uint64), nobody
+    )
+    gains = np.zeros((Q, M))
+    gains[pairs[:, 0], pairs[:, 1]] = labels
+    found = search(data)
+    assert found.ndcg.mean() == pytest.approx(ndcg_score(gains, cosines, k=10), abs=1e-12)
+    rank = np.argsort(-cosines, axis=1)
+    recall = [np.isin(rank[q, :10], np.flatnonzero(gains[q])).sum() / (gains[q] > 0).sum() for q in range(Q)]
+    assert found.recall[:, 1] == pytest.approx(np.array(recall), abs=1e-12)
+
+
+def test_the_numbers_of_queries_and_documents_in_files_apart_are_not_mixed_up(files):
+    found = calibrated(files)
+    searched = np.unique([*range(Q), *range(100, 100 + Q, 2), *range(M - Q, M), 170])
+    cosines = unit(QUERIES.astype(float)) @ unit(DOCUMENTS.astype(float)).T
+    gains = np.zeros((Q, M))
+    gains[np.arange(Q), np.arange(Q)] = 2
+    gains[np.arange(0, Q, 2), np.arange(100, 100 + Q, 2)] = 1
+    theirs = ndcg_score(gains[:, searched], cosines[:, searched], k=10)
+    assert value(found, "raw", "ndcg") == pytest.approx(theirs, abs=1e-9)
+
+
+def test_what_helps_search_is_said_with_its_interval(files, tmp_path):
+    rows = [(q, Q + q, 1) for q in range(Q)]  # names apart from the queries': documents are numbered after them
+    np.save(files["files"], np.concatenate([rng.standard_normal((Q, D)), DOCUMENTS]).astype(np.float32))
+    files["pairs"] = table(tmp_path / "apart.jsonl", rows)
+    found = calibrated(files)
+    gain = next(row for row in found.rows if (row.site, row.metric) == ("whitened", "ndcg_difference"))
+    assert gain.low is not None
+    assert gain.low > 0
+    assert "helps most" in str(found.verdict)
+    assert value(found, "whitened", "ndcg") > value(found, "raw", "ndcg") + 0.1  # pyright: ignore
+    raw = next(row for row in found.rows if (row.site, row.metric) == ("raw", "ndcg"))
+    assert raw.n == Q
+
+
+def test_a_conformal_threshold_holds_for_a_new_query():
+    draw, rate, trials = np.random.default_rng(1), 0.1, 4000
+    above = [draw.gamma(1.0) > (conformal_threshold(draw.gamma(1.0, size=19), rate) or np.inf) for _ in range(trials)]
+    assert np.mean(above) <= rate + 3 * (rate / trials) ** 0.5
+    assert np.mean(above) == pytest.approx(2 / 20, abs=0.02)  # exactly (n + 1 − ⌈(n + 1)(1 − p)⌉)/(n + 1)
+
+
+def test_too_few_queries_give_no_threshold_and_say_how_many_it_takes(files):
+    found = calibrated(files, rate=[0.1, 0.001])
+    strict = next(row for row in found.rows if (row.metric, row.at, row.site) == ("threshold_conformal", 0.001, "raw"))
+    assert strict.value is None
+    assert strict.note == "needs at least 999 queries"
+    assert value(found, "raw", "threshold_conformal", 0.1) is not None
+    assert 0 <= value(found, "raw", "precision_at_threshold", 0.1) <= 1  # pyright: ignore
+
+
+def test_rows_are_found_by_their_ids_and_lost_ones_are_noted(tmp_path):
+    names = [f"doc {k}" for k in range(M)]
+    with (tmp_path / "x.jsonl").open("w") as stream:
+        stream.writelines(json.dumps({"id": n, "v": x}) + "\n" for n, x in zip(names, DOCUMENTS.tolist(), strict=True))
+    rows = [(f"doc {k}", f"doc {k + 1}", 1) for k in range(50)] + [("doc 1", "nobody", 1)]
+    pairs = table(tmp_path / "p.csv", rows)
+    found = anisoscope.calibrate(tmp_path / "x.jsonl", ids="id", pairs=str(pairs))
+    assert "1 pairs left out: a query or a document has no vector" in found.notes
+    with pytest.raises(InputError, match="no related pair has vectors"):
+        anisoscope.calibrate(tmp_path / "x.jsonl", pairs=str(pairs))
+
+
+def test_texts_of_pairs_are_embedded_queries_with_their_prompt(tmp_path):
+    folder = sentence_folder(tmp_path / "model", length=32, prompts={"query": "query : "})
+    words = ["the cat", "a dog runs", "red mat", "blue mat home", "the dog sat", "cat : dog"]
+    pairs = table(tmp_path / "p.csv", [(q, d, int(q[-1] == d[-1])) for q in words for d in words if q != d])
+    out = tmp_path / "run"
+    found = anisoscope.calibrate(str(folder), pairs=str(pairs), query_prompt="query", out=out)
+    model = SentenceTransformer(str(folder), device="cpu")
+    cosines = model.encode(words, prompt_name="query") @ model.encode(words).T
+    np.fill_diagonal(cosines, -np.inf)
+    first = [words[k][-1] == word[-1] for word, k in zip(words, cosines.argmax(1), strict=True)]
+    judged = [any(q != d and q[-1] == d[-1] for d in words) for q in words]
+    count = [sum(q != d and q[-1] == d[-1] for d in words) for q in words]
+    expected = np.mean([hit / c for hit, c, ok in zip(first, count, judged, strict=True) if ok])
+    assert value(found, "raw", "recall", 1) == pytest.approx(expected)
+    table(tmp_path / "p.csv", [("the cat", "red mat", 1)])
+    with pytest.raises(StoreError, match="changed since"):
+        anisoscope.calibrate(str(folder), pairs=str(pairs), query_prompt="query", out=out)
+
+
+def test_shards_of_a_calibration_with_pairs_add_up(tmp_path):
+    many = np.concatenate([DOCUMENTS, np.random.default_rng(5).standard_normal((20_000, D)).astype(np.float32)])
+    np.save(tmp_path / "x.npy", many)
+    pairs = table(tmp_path / "p.csv", [(k, 18_000 + k, 1) for k in range(200)] + [(k, k + 1, 0) for k in range(200)])
+    asked = {"pairs": str(pairs), "rate": [0.05]}
+    whole = anisoscope.calibrate(tmp_path / "x.npy", **asked)
+    shards = [tmp_path / f"{k}" for k in range(2)]
+    for k, out in enumerate(shards):
+        anisoscope.calibrate(tmp_path / "x.npy", **asked, shard=f"{k}/2", out=out)  # no share holds a whole pair
+    merged = anisoscope.merge(shards, tmp_path / "merged")
+    for metric in ("ndcg", "floor_mean"):
+        assert value(merged, "raw", metric) == pytest.approx(value(whole, "raw", metric), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("rows", "error"),
+    [([("a", "b", 0)], "no pair is related"), ([("a", "", 1)], "without query"), ([("a", "b", "yes")], "not a number")],
+)
+def test_tables_that_say_nothing_are_refused(tmp_path, rows, error):
+    with pytest.raises(InputError, match=error):
+        read_pairs(table(tmp_path / "p.csv", rows))
+    with pytest.raises(UsageError, match="no such table"):
+        read_pairs(tmp_path / "p.xlsx")
