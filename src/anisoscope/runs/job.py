@@ -282,18 +282,9 @@ class Job:
         def work(unit: Unit, saved: Saved | None, sums: dict[str, Any]) -> dict[str, Any]:
             start = unit.start if saved is None else max(saved.done, unit.start)
             total = source.rows if unit.whole else None
+            told: dict[str, Any] = {"total": total, "unit": "vectors", "what": "measuring"}
             blocks = blocks_of(source, unit, start)
-            follow(
-                blocks,
-                lambda block: add(sums, block),
-                sums,
-                size=lambda block: len(block.x),
-                saved=saved,
-                start=start,
-                total=total,
-                unit="vectors",
-                what="measuring",
-            )
+            follow(blocks, partial(add, sums), sums, size=_rows, saved=saved, start=start, **told)
             return {"notes": []}
 
         return self.collect(label, make, work, {"data": source.fingerprint()})
@@ -400,3 +391,7 @@ def _joined(total: Part | None, part: Part) -> Part:
         return part
     total.merge(part)
     return total
+
+
+def _rows(block: Any) -> int:
+    return len(block.x)

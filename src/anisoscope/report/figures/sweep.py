@@ -18,17 +18,7 @@ import numpy as np
 from anisoscope.errors import StoreError
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
 from anisoscope.report.figures.curves import Line, label_lines, lines_of, ramp, short, step_axis
-from anisoscope.report.figures.style import (
-    COLUMN,
-    FAINT,
-    INK,
-    NULL,
-    WIDE,
-    colour,
-    null_line,
-    stand_in,
-    style,
-)
+from anisoscope.report.figures.style import COLUMN, FAINT, INK, NULL, WIDE, colour, null_line, stand_in, style
 from anisoscope.runs.store import Run
 
 if TYPE_CHECKING:
