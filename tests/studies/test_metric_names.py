@@ -53,6 +53,7 @@ def small(study: str, place: Path) -> dict[str, Any]:
         "intervene": {"model": model, "what": ["mean_query", "mean_hidden"], **text},
         "measure": {"models": [model], **text},
         "null": {"dim": [64]},
+        "remedy": {"files": files},
         "sweep": {"series": "embedded", "seeds": [0], "steps": "0,64", **text},
         "variants": {"data": text["data"], "arms": ["softmax", "gated"], "steps": 2, "seeds": [0, 1], "recipe": recipe},
         "vectors": {"files": files},

@@ -175,7 +175,9 @@ def test_texts_need_their_tokenizer() -> None:
 def test_the_run_is_drawn_and_told_like_that_of_a_sweep(tmp_path: Path) -> None:
     train(tmp_path, model(), AnisotropyMonitor(probe(), every=2, out=tmp_path / "watch"))
     run = open_run(tmp_path / "watch")
-    assert re.search(r"^Average cosine of blocks \S+ at step 0, .* at 8; heads", run.manifest["verdict"])
+    assert re.search(
+        r"^The highest average cosine of a block is \S+ at step 0, .* at 8; heads", run.manifest["verdict"]
+    )
     drawn = figures(run)
     assert {"figure_11", "figure_12a", "figure_13", "figure_14", "figure_15", "figure_22", "hidden_cosine"} <= set(
         drawn

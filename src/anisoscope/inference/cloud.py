@@ -35,6 +35,7 @@ def measure_cloud(moments: Moments, *, spectra: bool = True, neighbours: bool = 
     `spectra=False` keeps to directions, which cost nothing.
 
     >>> import torch
+    >>> from anisoscope.accumulate.moments import Moments
     >>> moments = Moments(8)
     >>> moments.update(torch.randn(4000, 8, generator=torch.Generator().manual_seed(0)))
     >>> str(measure_cloud(moments).verdict)

@@ -31,6 +31,8 @@ def changed_inputs(run: Run, job: Job) -> list[str]:
 
 def _change(job: Job, field: str, record: Mapping[str, Any]) -> str | None:
     name = str(record["name"])
+    if record.get("in_memory"):  # the package's own, or read from another input that is checked itself
+        return None
     if record["kind"] == "model" and record.get("files") is None:
         return None if record["fingerprint"] in _modules(job) else f"the model {name}"
     if record["kind"] == "model":

@@ -7,6 +7,7 @@ share, and the sums go to rank 0 site by site, so that never more than one site 
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -112,4 +113,13 @@ def engine() -> Local:
 
     if not dist.is_initialized():
         dist.init_process_group("gloo")
+        atexit.register(_leave)
     return Torchrun(dist.get_rank(), dist.get_world_size())
+
+
+def _leave() -> None:
+    """End the threads of the process group: a process that leaves them running is aborted at its very end."""
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        dist.destroy_process_group()

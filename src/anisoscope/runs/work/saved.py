@@ -134,7 +134,7 @@ def slug(label: str) -> str:
     """A name of a folder that tells labels apart.
 
     >>> slug("google/bert: base")
-    'google-bert-base-d2e5cb'
+    'google-bert-base-93437e'
     """
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.")[:48] or "part"
     return f"{readable}-{hashlib.sha256(label.encode('utf-8', 'surrogatepass')).hexdigest()[:6]}"
