@@ -40,7 +40,7 @@ def commands_page() -> str:
 
 def _command(name: str, shared: Collection[str]) -> str:
     """Help, examples and options of one command; of a study, those that others share by name only."""
-    from anisoscope.runs.study import entries
+    from anisoscope.runs.finding import entries
 
     text, _, examples = (_loaded(name).help or "").partition("\b\nExamples:\n")
     shown = "\n".join(line.strip() for line in examples.splitlines())
@@ -83,8 +83,9 @@ def _typed(spelling: str) -> str:
 
 def settings_page() -> str:
     """What each study is asked: the fields of its run.toml, its options and its Python keywords."""
+    from anisoscope.runs.finding import entries
     from anisoscope.runs.settings import Machine
-    from anisoscope.runs.study import entries, find_study
+    from anisoscope.runs.study import find_study
     from anisoscope.training.recipe import Recipe
 
     parts = ["# Studies and settings", words.PLANS]

@@ -14,7 +14,7 @@ import anisoscope
 import zoo
 from anisoscope.errors import UsageError
 from anisoscope.models.open import open_model
-from anisoscope.runs.study import entries
+from anisoscope.runs.finding import entries
 
 TEXTS = [
     f"the {animal} sat on the mat and looked at the {animal}" for animal in ("cat", "dog", "bird", "fox", "owl", "hen")

@@ -74,7 +74,7 @@ def part(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-FINDER = ("runs/study.py", "anisoscope.studies")  # the runner finds studies by their folder, and names none of them
+FINDER = ("runs/finding.py", "anisoscope.studies")  # the runner finds studies by their folder, and names none of them
 
 
 def wrong(path: Path) -> list[str]:
@@ -158,7 +158,7 @@ def loaded() -> dict[str, list[str]]:
     commands = [f"anisoscope.cli.{path.stem}" for path in sorted((SOURCE / "cli").glob("*.py"))]
     code = f"""
 import contextlib, importlib, io, json, sys
-heavy = {HEAVY!r}
+heavy = {(*HEAVY, "pydantic", "rich")!r}
 seen = {{}}
 def note(step):
     seen[step] = [name for name in heavy if name in sys.modules]
@@ -181,4 +181,7 @@ print(json.dumps(seen))
 def test_nothing_heavy_is_loaded_before_a_command_runs(loaded: dict[str, list[str]]) -> None:
     assert loaded["import anisoscope"] == []
     assert loaded["anisoscope --help"] == []
-    assert {step: names for step, names in loaded.items() if names} == {}
+    later = {
+        step: set(names) - {"pydantic"} for step, names in loaded.items()
+    }  # settings are what a command needs first
+    assert {step: names for step, names in later.items() if names} == {}

@@ -74,7 +74,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         return getattr(import_module("anisoscope.api"), name)
     if not name.startswith("_"):  # a study without a function of its own
-        from anisoscope.runs.study import entries
+        from anisoscope.runs.finding import entries
 
         if name.replace("_", "-") in entries():
             return getattr(import_module("anisoscope.api"), name)

@@ -26,11 +26,12 @@ from anisoscope.errors import UsageError
 from anisoscope.results import Result
 from anisoscope.runs import store
 from anisoscope.runs.changes import IN_MEMORY
+from anisoscope.runs.finding import entries
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.perform import perform
 from anisoscope.runs.settings import Machine, nearest
 from anisoscope.runs.store import Existing, Run
-from anisoscope.runs.study import entries, find_study
+from anisoscope.runs.study import find_study
 
 Names = str | Path | Sequence[str | Path]
 

@@ -13,8 +13,8 @@ import torch
 import anisoscope
 import zoo
 from anisoscope.inference.metrics import declared
+from anisoscope.runs.finding import entries
 from anisoscope.runs.perform import perform
-from anisoscope.runs.study import entries
 from anisoscope.runs.table import Row
 
 torch.set_num_threads(1)

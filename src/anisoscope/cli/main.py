@@ -25,7 +25,7 @@ REPORT_TO = "https://github.com/anisoscope/anisoscope/issues"
 @cache
 def commands() -> dict[str, tuple[str, str]]:
     """Every command by name: its module and its line of help, read without importing anything."""
-    from anisoscope.runs.study import entries, first_line
+    from anisoscope.runs.finding import entries, first_line
 
     found = {entry.name: (entry.module, entry.summary) for entry in entries().values()}
     for file in sorted((Path(__file__).parent / "commands").glob("[!_]*.py")):

@@ -12,15 +12,13 @@ Its command is the name of its module. A study that reads data in passes gives `
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anisoscope.errors import UsageError
+from anisoscope.runs.finding import entries
 from anisoscope.runs.settings import Settings, nearest
 
 if TYPE_CHECKING:
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from anisoscope.runs.table import Row
     from anisoscope.runs.work.collected import Collected
 
-PACKAGE = "anisoscope.studies"
 RUNS_MODEL = ("device", "batch_tokens", "models_dir", "trust_remote_code", "threads")
 OPENS_MODEL = ("models_dir", "trust_remote_code")
 SHARED = ("engine", "address", "workers", "gpus_per_worker", "shard")
@@ -88,36 +85,6 @@ class Study:
     def __post_init__(self) -> None:
         if (self.measure is None) == (self.collect is None):
             raise TypeError("a study has either `measure`, or `collect` and `conclude`")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A study by name: where it is, and its line of help."""
-
-    name: str
-    module: str
-    summary: str
-
-
-@cache
-def entries() -> dict[str, Entry]:
-    """All studies by name, read from their files: nothing is imported."""
-    folder = Path(__file__).parent.parent / "studies"
-    files = [*folder.glob("[!_]*.py"), *folder.glob("[!_]*/__init__.py")]
-    found = {}
-    for file in sorted(files):
-        module = file.parent.name if file.name == "__init__.py" else file.stem
-        text = file.read_text(encoding="utf-8")
-        if "\nSTUDY = Study(" in text:
-            name = module.replace("_", "-")
-            found[name] = Entry(name, f"{PACKAGE}.{module}", first_line(text))
-    return found
-
-
-def first_line(source: str) -> str:
-    """The first line of a module's docstring, without parsing the rest of it."""
-    quoted = source.split('"""', 2)[1] if source.startswith('"""') else ""
-    return ast.literal_eval(f'"""{quoted}"""').partition("\n")[0].strip()
 
 
 def find_study(name: str) -> Study:

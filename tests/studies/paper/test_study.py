@@ -16,8 +16,8 @@ import zoo
 from anisoscope.errors import StoreError, UsageError
 from anisoscope.models import catalogue
 from anisoscope.report.page.paper import read_entries, write_paper_page
+from anisoscope.runs.finding import entries as studies
 from anisoscope.runs.settings import Machine
-from anisoscope.runs.study import entries as studies
 from anisoscope.runs.study import find_study
 from anisoscope.studies.paper import recipes
 from anisoscope.studies.paper.checks import registry
