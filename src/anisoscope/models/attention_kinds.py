@@ -1,4 +1,4 @@
-"""Self-attention, revised: seven ways to turn queries and keys into weights, side by side.
+"""Self-attention, revised: eight ways to turn queries and keys into weights, side by side.
 
 With x_ij = s·q_i·k_j (s = 1/√d_h) over the keys j that row i may see:
 
@@ -9,6 +9,7 @@ With x_ij = s·q_i·k_j (s = 1/√d_h) over the keys j that row i may see:
 | `sigmoid` | σ(x_ij − log n_i), n_i keys seen | no competition between keys (Ramapuram et al. 2409.04431) |
 | `cosine` | softmax_j(τ_h q_i·k_j / ‖q_i‖‖k_j‖) | sharpness from a learned τ per head, not from norms (Swin v2) |
 | `query_centred` | softmax_j(s (q_i − q̄_i)·k_j) | the mean query is removed, so a drift of the queries cannot act |
+| `key_centred` | softmax_j(s q_i·(k_j − k̄)) | the same weights as softmax from smaller scores: q_i·k̄ is the same for all j |
 | `gated` | softmax, then head output · σ(x_i·w_h) | a head may be silent (Qiu et al. 2505.06708, one gate per head) |
 | `no_bias` | softmax | biases of query, key and value held at zero |
 
@@ -16,7 +17,8 @@ With x_ij = s·q_i·k_j (s = 1/√d_h) over the keys j that row i may see:
 
 q̄_i is the mean query over the positions that row i may see itself: the valid positions of its own sequence, up to i
 in a causal model. So no row depends on another sequence of the batch, nor on the future. Where positions are rotated
-(RoPE) this is the mean of the rotated queries, as the scores see them.
+(RoPE) this is the mean of the rotated queries, as the scores see them. k̄ is the mean key over the valid positions of
+the sequence; whatever is subtracted from all keys of a row leaves its softmax as it is, so nothing can leak through it.
 
 The weights of `softmax_one` and `sigmoid` do not sum to 1: their entropy is that of the row divided by its sum.
 
@@ -44,7 +46,7 @@ from anisoscope.errors import ModelError, UsageError
 NAME = "anisoscope_attention"
 """The name of the hung module, of the config field, and of the function registered with transformers."""
 
-OWN_KERNEL = ("softmax_one", "sigmoid", "cosine", "query_centred", "gated")
+OWN_KERNEL = ("softmax_one", "sigmoid", "cosine", "query_centred", "key_centred", "gated")
 VARIANTS = ("softmax", *OWN_KERNEL, "no_bias")
 FAMILIES = ("bert", "gpt2", "gpt_neox", "llama", "vit")
 FIRST_SCALE = 10.0
@@ -65,6 +67,8 @@ def transform(
         return nn.functional.normalize(q, dim=-1) * scale, nn.functional.normalize(k, dim=-1)
     if variant == "query_centred":
         return q - mean_query(q, k, mask), k
+    if variant == "key_centred":
+        return q, k - mean_key(k, mask)
     return q, k
 
 
@@ -107,12 +111,27 @@ def mean_query(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
     return seen @ q / seen.sum(-1, keepdim=True).clamp_min(1)
 
 
+def mean_key(k: Tensor, mask: Tensor | None) -> Tensor:
+    """The mean key over the positions of a sequence that any row may see: (B, heads, 1, d_h)."""
+    if mask is None:
+        return k.mean(-2, keepdim=True)
+    seen = visible(k, mask).any(-2, keepdim=True).to(k.dtype)  # (B, 1, 1, T)
+    return seen @ k / seen.sum(-1, keepdim=True).clamp_min(1)
+
+
 class VariantAttention(nn.Module):
-    """What hangs on one attention module: the name of the variant, its learned extras, its steps."""
+    """What hangs on one attention module: the name of the variant, its learned extras, its steps.
+
+    A training may ask for more: `precision` rounds scores and weights to that type, as low-precision kernels do;
+    `recording` keeps in `greatest` the greatest score of each head over the last batch.
+    """
 
     def __init__(self, variant: str, *, heads: int, hidden: int, initializer_range: float) -> None:
         super().__init__()
         self.variant = variant
+        self.precision: torch.dtype | None = None
+        self.recording = False
+        self.greatest: Tensor | None = None
         self.gate: Tensor | None = None
         if variant == "cosine":
             self.log_scale = nn.Parameter(torch.full((heads,), FIRST_SCALE).log())
@@ -142,7 +161,15 @@ class VariantAttention(nn.Module):
             k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
         mask = None if mask is None else mask[..., : k.shape[-2]]
         scored_q, scored_k = self.transform(q, k, mask, scaling=scaling)
-        probabilities = self.weights(scored_q @ scored_k.transpose(-1, -2) * scaling, mask).to(v.dtype)
+        scores = scored_q @ scored_k.transpose(-1, -2) * scaling
+        if self.recording and self.training:
+            hidden = scores.detach().masked_fill(~visible(scores, mask), -torch.inf)
+            self.greatest = hidden.amax((0, 2, 3))  # (heads,)
+        if self.precision is None:
+            probabilities = self.weights(scores, mask).to(v.dtype)
+        else:
+            low = scores.to(self.precision).masked_fill(~visible(scores, mask), -torch.inf)
+            probabilities = low.softmax(-1).to(v.dtype)
         dropped = nn.functional.dropout(probabilities, p=dropout, training=self.training)
         return self.finish((dropped @ v).transpose(1, 2).contiguous()), probabilities
 
@@ -172,11 +199,14 @@ AttentionInterface.register(NAME, attend)
 AttentionMaskInterface.register(NAME, eager_mask)
 
 
-def apply(model: PreTrainedModel, variant: str) -> PreTrainedModel:
-    """Give a model one of the variants, in place; its other weights stay as they are."""
+def apply(model: PreTrainedModel, variant: str, *, own_kernel: bool = False) -> PreTrainedModel:
+    """Give a model one of the variants, in place; its other weights stay as they are.
+
+    `own_kernel` makes softmax attention a variant too, for a training that needs its scores.
+    """
     if variant not in VARIANTS:
         raise UsageError("unknown attention variant", got=variant, expected=", ".join(VARIANTS))
-    if variant == "softmax":
+    if variant == "softmax" and not own_kernel:
         return model
     modules = attention_modules(model)
     setattr(model.config, NAME, variant)

@@ -39,7 +39,10 @@ if TYPE_CHECKING:
     from anisoscope.models.encoders import Encoder
 
 # A field of a config, and what completes a model whose config has it. By name: those parts stand above this one.
-COMPLETED_BY = {"anisoscope_attention": ("anisoscope.models.attention_kinds", "restore")}
+COMPLETED_BY = {
+    "anisoscope_attention": ("anisoscope.models.attention_kinds", "restore"),
+    "anisoscope_without_final_norm": ("anisoscope.models.final_norm", "restore"),
+}
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
@@ -291,7 +294,7 @@ def _adopt(module: nn.Module, *, processor: Any, tokenizer: Any, modality: str |
 
 
 def _completed(module: Any, config: Any, folder: Path) -> Any:
-    """The module with what its class alone does not give: an attention that is no softmax."""
+    """The module with what its class alone does not give: another attention, no final norm."""
     for name, (where, function) in COMPLETED_BY.items():
         if getattr(config, name, None):
             module = getattr(import_module(where), function)(module, folder).eval().requires_grad_(False)

@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from anisoscope.errors import StoreError
+from anisoscope.errors import ModelError, StoreError
 from anisoscope.runs.writing import atomic
 from anisoscope.training.recipe import Recipe
 
 RECIPE = "recipe.toml"
 _OURS = re.compile(r"(held-out-)?tokens-\w+(\.partial)?\.npy|\..*")  # written before the recipe is
+
+
+class Diverged(ModelError):
+    """A training whose loss is not a finite number any more."""
 
 
 def check_folder(out: Path) -> None:

@@ -86,10 +86,13 @@ def open_data(recipe: Recipe, out: Path) -> TrainingData:
 
 def make_model(recipe: Recipe, data: TrainingData, seed: int) -> PreTrainedModel:
     """The untrained model of a seed; the variant's own weights come last, so all variants share the rest."""
-    from anisoscope.models import attention_kinds
+    from anisoscope.models import attention_kinds, final_norm
     from anisoscope.training.architectures import build
+    from anisoscope.training.kernels import ask, own_kernel
 
-    return attention_kinds.apply(build(recipe, seed=seed, **data.sizes), recipe.attention)
+    model = build(recipe, seed=seed, **data.sizes)
+    model = model if recipe.final_norm else final_norm.remove(model)
+    return ask(attention_kinds.apply(model, recipe.attention, own_kernel=own_kernel(recipe)), recipe)
 
 
 def train_seed(recipe: Recipe, data: TrainingData, seed: int, folder: Path, *, what: str, announce: Announce) -> None:

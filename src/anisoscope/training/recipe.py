@@ -28,7 +28,8 @@ from anisoscope.runs.settings import Seeds, Settings, option
 
 Arch = Literal["bert", "gpt2", "neox", "llama", "vit", "convnet"]
 Objective = Literal["mlm", "clm", "headless", "classify"]
-Attention = Literal["softmax", "softmax_one", "sigmoid", "cosine", "query_centred", "gated", "no_bias"]
+Precision = Literal["float32", "bfloat16", "float16"]
+Attention = Literal["softmax", "softmax_one", "sigmoid", "cosine", "query_centred", "key_centred", "gated", "no_bias"]
 
 OBJECTIVES: dict[str, tuple[Objective, ...]] = {
     "bert": ("mlm", "headless"),
@@ -40,10 +41,16 @@ OBJECTIVES: dict[str, tuple[Objective, ...]] = {
 }
 """What each architecture can be trained for; the first is its default."""
 
+_ROUNDED = (("clm", "softmax"), ("clm", "key_centred"))
+
 DIGITS = "digits"
 """The name, given as data, of scikit-learn's handwritten digits."""
 
 LARGEST_SEED = 2**32 - 1  # of numpy's generators; the held-out windows have 2**32
+
+
+def _optional(help: str) -> float | None:
+    return option(help, None, allow_inf_nan=False, gt=0)
 
 
 def _real(help: str, default: float, **limits: Any) -> float:
@@ -77,6 +84,7 @@ class Recipe(Settings):
     feedforward: int | None = option("Width inside the feed-forward part (default: 4 × hidden).", None, ge=1, le=2**24)
     dropout: float = _real("Dropout everywhere.", 0.0, ge=0, lt=1)
     initializer_range: float = _real("Spread of the initial weights.", 0.035, gt=0)
+    final_norm: bool = option("Normalise the last block's output (causal models may go without).", True)
     positions: Literal["sinusoidal", "random"] = option(
         "How a table of learned positions starts (bert, gpt2).", "sinusoidal"
     )
@@ -89,11 +97,16 @@ class Recipe(Settings):
     warmup: int = option("Steps over which the learning rate rises.", 200, ge=0, le=10**9)
     weight_decay: float = _real("Weight decay, of AdamW.", 0.01, ge=0)
     clip: float = _real("Largest norm of a gradient.", 1.0, gt=0)
+    qk_clip: float | None = _optional("Greatest attention logit of a head; queries and keys above it shrink (gpt2).")
+    logits: Precision = option("Precision of attention logits, output logits and their softmax (clm).", "float32")
+    bad_batch: int | None = option("Step from which the training text is random tokens.", None, ge=1, le=10**9)
+    bad_batches: int = option("For how many steps it is.", 1, ge=1, le=10**9)
     mask: float = _real("Share of tokens to predict, for masked models.", 0.15, gt=0, lt=1)
     validation_batches: int = option("Held-out batches that the validation loss is of, for text.", 16, ge=1, le=10**6)
 
     first_checkpoint: int = option("First step of the log grid, after step 0.", 16, ge=1, le=10**9)
     per_doubling: int = option("Checkpoints per doubling of the step.", 1, ge=1, le=64)
+    checkpoint_every: int | None = option("Steps between checkpoints, instead of a log grid.", None, ge=1, le=10**9)
     save_every: int = option("Steps between states to go on from; it decides no weight.", 500, ge=1, le=10**9)
 
     @model_validator(mode="after")
@@ -121,6 +134,14 @@ class Recipe(Settings):
                 f"rotary positions need an even head size, not {self.hidden // self.heads}",
             ),
             (no_attention and self.attention != "softmax", "a convnet has no attention to vary"),
+            (self.qk_clip is not None and self.arch != "gpt2", f"qk_clip is for gpt2, not {self.arch}"),
+            (not self.final_norm and not self.causal, f"{self.arch} cannot go without its final norm"),
+            (
+                self.logits != "float32" and (self.objective, self.attention) not in _ROUNDED,
+                f"half-precision logits are for clm with softmax or key_centred attention, not {self.objective} with "
+                f"{self.attention}",
+            ),
+            (self.bad_batch is not None and self.vision, "a bad batch is one of text"),
             (no_attention and self.layers < 2, "a convnet has two stages of at least one block each: layers 2 or more"),
             (self.vision and self.image_size % self.patch, f"{image} is not a multiple of the patch {self.patch}"),
             (len(set(self.seeds)) < len(self.seeds), f"a seed is named twice in {self.seeds}"),
@@ -142,7 +163,9 @@ class Recipe(Settings):
         return self.arch == "bert"
 
     def grid(self) -> tuple[int, ...]:
-        """The steps that are published as checkpoints: 0, a log grid, and the last one."""
+        """The steps that are published as checkpoints: 0, a log grid or every so many, and the last one."""
+        if self.checkpoint_every is not None:
+            return tuple(sorted({*range(0, self.steps, self.checkpoint_every), self.steps}))
         steps, power = {0, self.steps}, 0
         while (step := round(self.first_checkpoint * 2 ** (power / self.per_doubling))) < self.steps:
             steps.add(step)

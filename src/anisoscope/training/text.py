@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,17 +48,16 @@ class Corpus:
 
 def read_corpus(files: Sequence[str | Path], *, validation: float, length: int) -> Corpus:
     """Map the files and hold out the last `validation` of each; one file is mapped, several are joined in memory."""
-    training, held_out, digest = [], [], hashlib.sha256()
+    training, held_out = [], []
     for file in files:
         if not Path(file).is_file() or not Path(file).stat().st_size:
             raise InputError("cannot train on this text", where=file, expected="a file that exists and is not empty")
         text = np.memmap(file, dtype=np.uint8, mode="r")
-        for start in range(0, len(text), 1 << 24):
-            digest.update(text[start : start + (1 << 24)].tobytes())
         cut = len(text) - int(len(text) * validation)
         training.append(text[:cut])
         held_out.append(text[cut:])
-    corpus = Corpus(_join(training), _join(held_out), digest.hexdigest())
+    stamps = tuple((str(file), Path(file).stat().st_mtime_ns) for file in files)
+    corpus = Corpus(_join(training), _join(held_out), _sha256(stamps))
     if min(len(corpus.training), len(corpus.held_out)) < length:
         raise InputError(
             "the text is too short to train on",
@@ -66,6 +66,17 @@ def read_corpus(files: Sequence[str | Path], *, validation: float, length: int) 
             expected=f"at least {length} of each",
         )
     return corpus
+
+
+@cache
+def _sha256(stamps: tuple[tuple[str, int], ...]) -> str:
+    """The hash of files, made once for all trainings of a grid (the times say whether a file is what it was)."""
+    digest = hashlib.sha256()
+    for file, _ in stamps:
+        text = np.memmap(file, dtype=np.uint8, mode="r")
+        for start in range(0, len(text), 1 << 24):
+            digest.update(text[start : start + (1 << 24)].tobytes())
+    return digest.hexdigest()
 
 
 def _join(parts: list[np.ndarray]) -> np.ndarray:
@@ -88,6 +99,7 @@ class Windows:
     vocabulary: int
     wrap: bool
     mask: float | None
+    noise: range = range(0)  # windows of random tokens instead of text
 
     def __len__(self) -> int:
         return self.count
@@ -97,6 +109,8 @@ class Windows:
         content = self.length - 2 * self.wrap
         start = int(draw.integers(0, len(self.ids) - content + 1))
         tokens = self.ids[start : start + content].astype(np.int64) + self.offset
+        if index in self.noise:
+            tokens = draw.integers(len(SPECIALS), self.vocabulary, content)
         labels = tokens
         if self.mask is not None:
             tokens, labels = mask_tokens(tokens, rate=self.mask, vocabulary=self.vocabulary, draw=draw)
@@ -154,13 +168,15 @@ class TextData:
         return {"vocabulary": len(self.processor)}
 
     def training(self, seed: int) -> Windows:
-        return self._windows(self.ids, count=self.recipe.steps * self.recipe.batch, seed=seed)
+        first, batch = self.recipe.bad_batch, self.recipe.batch
+        noise = range(0) if first is None else range((first - 1) * batch, (first - 1 + self.recipe.bad_batches) * batch)
+        return self._windows(self.ids, count=self.recipe.steps * batch, seed=seed, noise=noise)
 
     def held_out(self) -> Windows:
         """The same windows and masks for every seed and every recipe of the same length and batch."""
         return self._windows(self.held_out_ids, count=self.recipe.validation_batches * self.recipe.batch, seed=HELD_OUT)
 
-    def _windows(self, ids: np.ndarray, *, count: int, seed: int) -> Windows:
+    def _windows(self, ids: np.ndarray, *, count: int, seed: int, noise: range = range(0)) -> Windows:
         return Windows(
             ids=ids,
             offset=self.offset,
@@ -170,4 +186,5 @@ class TextData:
             vocabulary=len(self.processor),
             wrap=self.recipe.masked,
             mask=self.recipe.mask if self.recipe.masked else None,
+            noise=noise,
         )

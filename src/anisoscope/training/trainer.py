@@ -18,10 +18,11 @@ import torch
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments, default_data_collator
 from transformers.trainer_callback import PrinterCallback
 
-from anisoscope.errors import ModelError
+from anisoscope.training.folder import Diverged
 from anisoscope.runs.progress import Progress
 from anisoscope.runs.stopping import asked_to_stop
 from anisoscope.runs.writing import atomic
+from anisoscope.training.kernels import QKClip, rounded_loss
 from anisoscope.training.objectives import headless_loss
 
 if TYPE_CHECKING:
@@ -54,6 +55,10 @@ class SeriesTrainer(Trainer):
     ) -> Any:
         """The mean over the batch. The Trainer's own count of items is not used: it counts one label too many per
         causal sequence, the first, which nothing predicts."""
+        if self.recipe.logits != "float32":
+            output = model(input_ids=inputs["input_ids"])
+            loss = rounded_loss(output.logits, inputs["labels"], getattr(torch, self.recipe.logits))
+            return (loss, output) if return_outputs else loss
         if self.recipe.objective != "headless":
             return super().compute_loss(model, inputs, return_outputs)
         loss, output = headless_loss(self.accelerator.unwrap_model(model), inputs, causal=self.recipe.causal)
@@ -88,9 +93,11 @@ class Publisher(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.bar.advance()
-        if state.global_step in self.grid or state.global_step % self.recipe.save_every == 0:
+        whole = state.global_step % self.recipe.save_every == 0
+        if state.global_step in self.grid or whole:
             control.should_log = control.should_evaluate = True
-            control.should_save = state.global_step < self.recipe.steps  # after the last step nothing is left to do
+            whole = whole or self.recipe.checkpoint_every is None  # dense checkpoints are not states to go on from
+            control.should_save = whole and state.global_step < self.recipe.steps  # after the last nothing is left
         elif asked_to_stop():
             control.should_save = True
 
@@ -118,7 +125,7 @@ class Publisher(TrainerCallback):
 
     def _check_finite(self, loss: float, step: int) -> None:
         if not math.isfinite(loss):
-            raise ModelError(
+            raise Diverged(
                 f"the training diverged: loss is {'NaN' if math.isnan(loss) else 'infinite'} at step {step}",
                 where=self.what,
                 do="lower --learning-rate or lengthen --warmup, in another --out; the last state before is kept",
@@ -170,7 +177,7 @@ def make_trainer(
         eval_dataset=data.held_out(),
         processing_class=data.processor,
         compute_metrics=accuracy if recipe.objective == "classify" else None,
-        callbacks=[publisher],
+        callbacks=[publisher, *([] if recipe.qk_clip is None else [QKClip(recipe.qk_clip)])],
     )
     publisher.trainer = trainer  # a Trainer does not tell its callbacks who it is
     trainer.remove_callback(PrinterCallback)
