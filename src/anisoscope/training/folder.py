@@ -16,7 +16,9 @@ _OURS = re.compile(r"(held-out-)?tokens-\w+(\.partial)?\.npy|\..*")  # written b
 
 
 class Diverged(ModelError):
-    """A training whose loss is not a finite number any more."""
+    """A training whose loss is not a finite number any more, at `step`."""
+
+    step: int = 0
 
 
 def check_folder(out: Path) -> None:

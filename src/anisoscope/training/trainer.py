@@ -125,11 +125,13 @@ class Publisher(TrainerCallback):
 
     def _check_finite(self, loss: float, step: int) -> None:
         if not math.isfinite(loss):
-            raise Diverged(
+            error = Diverged(
                 f"the training diverged: loss is {'NaN' if math.isnan(loss) else 'infinite'} at step {step}",
                 where=self.what,
                 do="lower --learning-rate or lengthen --warmup, in another --out; the last state before is kept",
             )
+            error.step = step
+            raise error
 
     def publish(self, model: PreTrainedModel, step: int) -> None:
         """Write the checkpoint of a step as it would be published; one that is there is the same one."""

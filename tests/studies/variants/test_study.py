@@ -22,7 +22,7 @@ from anisoscope.runs.perform import perform, plan_of
 from anisoscope.runs.store import open_run, write_run
 from anisoscope.runs.study import find_study
 from anisoscope.runs.table import Row
-from anisoscope.studies.variants import ARMS, VariantsSettings, trained
+from anisoscope.studies.variants import ARMS, VariantsSettings, trained, trainings
 from anisoscope.studies.variants.rows import averages, block_rows, comparable, differences, verdict
 from anisoscope.studies.variants.story import summary
 from anisoscope.training.series import read_log
@@ -77,7 +77,7 @@ def test_arms_differ_in_nothing_but_the_arm() -> None:
         ({"recipe": {"attention": "gated"}}, "every arm sets"),
         ({"seeds": "x"}, "seeds"),
         ({"plan": "absent.toml"}, "no such file"),
-        ({"plan": {"wide": {"seeds": [1]}}}, "all arms share"),
+        ({"plan": {"wide": {"steps": 1}}}, "all arms share"),
     ],
 )
 def test_what_is_wrong_is_named_before_anything_is_trained(settings: dict[str, Any], reason: str) -> None:
@@ -100,6 +100,49 @@ def test_a_plan_of_arms_is_read_and_recorded(tmp_path: Path) -> None:
     (tmp_path / "flat.toml").write_text("hidden = 32\n")
     with pytest.raises(UsageError, match="not a plan"):
         VariantsSettings.check({"data": ["-"], "plan": str(tmp_path / "flat.toml")})
+
+
+def test_a_plan_holds_a_whole_grid_and_what_is_given_beside_it_goes_first(tmp_path: Path) -> None:
+    plan = tmp_path / "grid.toml"
+    plan.write_text(
+        "data = ['text']\nsteps = 30\nseeds = '0-2'\nrecipe = {hidden = 32, heads = 2}\n"
+        "[arms.healthy]\n[arms.fast]\nlearning_rate = 0.5\nseeds = [2]\n"
+    )
+    settings = VariantsSettings.check({"plan": str(plan)})
+    recipes = settings.chosen()
+    assert {arm: (r.hidden, r.steps, r.seeds, r.learning_rate) for arm, r in recipes.items()} == {
+        "healthy": (32, 30, [0, 1, 2], 0.002),
+        "fast": (32, 30, [2], 0.5),
+    }
+    assert list(trainings(settings)) == ["healthy, seed 0", "healthy, seed 1", "healthy, seed 2", "fast, seed 2"]
+    assert VariantsSettings.check(json.loads(json.dumps(settings.as_dict()))) == settings
+    assert VariantsSettings.check({"plan": str(plan), "steps": 5}).chosen()["fast"].steps == 5
+
+
+def test_a_training_that_diverges_is_a_row_and_the_grid_goes_on(text, tmp_path, monkeypatch) -> None:
+    build, built = trained.pretrain, []
+
+    def spoilt(recipe: Any, *given: Any, **options: Any) -> Any:
+        built.append(recipe.attention)
+        if recipe.attention == "no_bias":
+            monkeypatch.setattr("torch.nn.functional.cross_entropy", lambda *_, **__: torch.tensor(torch.nan))
+        try:
+            return build(recipe, *given, **options)
+        finally:
+            monkeypatch.undo()
+            monkeypatch.setattr(trained, "pretrain", spoilt)
+
+    monkeypatch.setattr(trained, "pretrain", spoilt)
+    settings, out = asked(text, arms=["softmax", "no_bias"], seeds=[0, 1]), tmp_path / "out"
+    found = perform("variants", settings, out=out)
+    failed = [(row.model, row.seed, row.value, row.step) for row in found.rows if row.metric == "diverged_at"]
+    assert failed == [("no_bias", None, 0.0, 0), ("no_bias", 0, 0.0, 0), ("no_bias", 1, 0.0, 0)]
+    assert {row.model for row in found.rows if row.metric == "mean_cosine"} == {"softmax"}
+    assert any("NaN at step 0" in note for note in found.notes)
+    assert built == ["softmax", "no_bias"] * 2
+    (out / "manifest.json").unlink()
+    assert perform("variants", settings, out=out).rows == found.rows, "and it is not trained again"
+    assert built == ["softmax", "no_bias"] * 2 + ["softmax"] * 2
 
 
 def test_losses_of_different_tasks_are_not_subtracted() -> None:
@@ -192,27 +235,28 @@ def test_the_story_fits_eighty_columns() -> None:
 
 def test_a_study_goes_on_in_pieces_and_a_finished_one_is_used_again(text, tmp_path, monkeypatch) -> None:
     settings, out = asked(text, arms=["softmax", "no_bias"], seeds=[0, 1]), tmp_path / "out"
-    measure, passes = trained.site_rows, []
+    measure, begun = trained.measure_checkpoint, []
 
-    def killed(part: Any, label: str, **options: Any) -> Any:
-        passes.append(label)
+    def killed(job: Any, checkpoint: Path, label: str) -> Any:
+        begun.append(label)
+        part = measure(job, checkpoint, label)
         if label == "softmax, seed 1":
             raise KeyboardInterrupt
-        return measure(part, label, **options)
+        return part
 
-    monkeypatch.setattr(trained, "site_rows", killed)
+    monkeypatch.setattr(trained, "measure_checkpoint", killed)
     with pytest.raises(KeyboardInterrupt):
         perform("variants", settings, out=out)
-    assert passes == ["softmax, seed 0", "softmax, seed 1"]
+    assert begun == ["softmax, seed 0", "no_bias, seed 0", "softmax, seed 1"]
     monkeypatch.undo()
     stamps = {path: path.stat().st_mtime_ns for path in out.glob("training/*/*/checkpoint-3/model.safetensors")}
-    assert len(stamps) == 4
-    kept = [path for path in out.glob("partial/softmax-seed-*/*.json") if json.loads(path.read_text())["finished"]]
-    assert len(kept) == 2, "the sums of both passes are kept"
+    assert len(stamps) == 3
+    kept = [path for path in out.glob("partial/*-seed-*/*.json") if json.loads(path.read_text())["finished"]]
+    assert len(kept) == 3, "the sums of all passes are kept"
     forwards: list[str] = []
     monkeypatch.setattr("anisoscope.runs.job.run_pass", counted(forwards))
     study = perform("variants", settings, out=out)
-    assert forwards == ["running no_bias, seed 0", "running no_bias, seed 1"], "what was measured is not run again"
+    assert forwards == ["running no_bias, seed 1"], "what was measured is not run again"
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
 
     table = summary(study.rows)
@@ -226,7 +270,7 @@ def test_a_study_goes_on_in_pieces_and_a_finished_one_is_used_again(text, tmp_pa
     losses = [read_log(out / "training" / "no_bias", seed)[-1]["validation_loss"] for seed in (0, 1)]
     assert table["no_bias"]["validation_loss"].value == pytest.approx(np.mean(losses))
     assert perform("variants", settings, out=out).rows == study.rows
-    assert len(forwards) == 2
+    assert len(forwards) == 1
     _, again = plan_of(out / "run.toml")
     assert again.as_dict() == VariantsSettings.check(settings).as_dict()
     drawn = {name: draw(open_run(out)) for name, draw in figures(open_run(out)).items()}

@@ -185,6 +185,7 @@ _TRAINING = (
         "Share of held-out examples that are classified correctly.",
         high=1.0,
     ),
+    _training("diverged_at", "diverged at step", "Step at which the loss was no finite number any more."),
     _training("learning_rate", "learning rate", "Step size of the optimiser."),
     _training("gradient_norm", "gradient norm", "Norm of the gradient before clipping."),
 )

@@ -7,25 +7,38 @@ weights and every window of text. The last checkpoint of each is measured on the
 sharpness of attention, drift of queries and keys. What an arm changes is said by differences to the control, the first
 arm, seed by seed (`rows`).
 
-Trainings go on where they were killed, seed by seed, so that all arms of the first seed are there first; what has been
-measured is kept too.
+A plan is a TOML file that holds a whole grid, so that `variants --plan FILE` is all there is to run:
+
+    data = ["enwik8"]                  # any setting of the study; what is given beside the plan goes first
+    steps = 300
+    seeds = "0-9"
+    recipe = { arch = "gpt2", hidden = 64 }
+    [arms.healthy]                     # the control, and what each arm changes
+    [arms.too_fast]
+    learning_rate = 0.12
+    seeds = "0-3"                      # fewer than the others, if it must be
+
+One training with its measurement is the unit of work: it goes on where it was killed, workers of Ray take one each, and
+all arms of the first seed come first. A training that diverges is a row (`diverged_at`), not the end of the grid.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
 from anisoscope.errors import UsageError
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Seeds, Settings, nearest, option
 from anisoscope.runs.study import Findings, Study
+from anisoscope.runs.work.collected import Collected
 from anisoscope.studies.variants.story import story
 from anisoscope.training.recipe import Recipe, read_toml
 
-KINDS = ("softmax", "softmax_one", "sigmoid", "cosine", "query_centred", "gated", "no_bias")
+KINDS = ("softmax", "softmax_one", "sigmoid", "cosine", "query_centred", "key_centred", "gated", "no_bias")
 ARMS: dict[str, dict[str, dict[str, Any]]] = {
     "attention": {kind: {"attention": kind} for kind in KINDS},
     "objectives": {
@@ -35,7 +48,7 @@ ARMS: dict[str, dict[str, dict[str, Any]]] = {
         "headless_clm": {"arch": "gpt2", "objective": "headless"},
     },
 }
-SHARED = ("data", "data_sha256", "seeds", "steps")  # fields of a recipe that are settings of their own here
+SHARED = ("data", "data_sha256", "steps")  # fields of a recipe that are settings of their own here
 
 
 class VariantsSettings(Settings):
@@ -44,7 +57,7 @@ class VariantsSettings(Settings):
     data: list[str] = option("Text to train on (repeat the option).", short="-d", paths=True, min_length=1)
     compare: Literal["attention", "objectives"] = option("Kinds of attention, or objectives.", "attention")
     plan: str | dict[str, dict[str, Any]] | None = option(
-        "TOML file with a table of recipe fields for each arm, the control first.", None
+        "TOML file of a grid: [arms.NAME] tables of recipe fields, the control first, and any of these settings.", None
     )
     arms: list[str] = option("Only these arms, the control first: softmax,gated.", [], commas=True)
     steps: int = option("Steps of each training.", 4096, ge=1, le=10**9)
@@ -53,18 +66,18 @@ class VariantsSettings(Settings):
     texts: list[str] = option("Text to measure on; what the package carries without it.", [], paths=True)
     limit: int | None = option("Documents to measure on.", 64, ge=2)
 
-    @field_validator("plan", mode="before")
+    @model_validator(mode="before")
     @classmethod
     def _read_plan(cls, given: Any) -> Any:
-        """The arms of a plan are part of the settings: its file may change later."""
-        if not isinstance(given, str | Path):
+        """What a plan says is part of the settings: its file may change later. A file of arms alone is one too."""
+        if not isinstance(given, Mapping) or not isinstance(given.get("plan"), str | Path):
             return given
-        arms = read_toml(Path(given))
-        if not arms or not all(isinstance(table, dict) for table in arms.values()):
-            raise UsageError(
-                "this is not a plan of arms", where=given, expected="a table of recipe fields for each arm"
-            )
-        return arms
+        settings = read_toml(Path(given["plan"]))
+        settings, arms = (settings, settings.pop("arms")) if "arms" in settings else ({}, settings)
+        if not isinstance(arms, dict) or not arms or not all(isinstance(table, dict) for table in arms.values()):
+            expected = "a table of recipe fields for each arm, as [arms.NAME]"
+            raise UsageError("this is not a plan of arms", where=given["plan"], expected=expected)
+        return {**settings, **given, "plan": arms}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -76,7 +89,7 @@ class VariantsSettings(Settings):
         return self.plan if isinstance(self.plan, dict) else ARMS[self.compare]
 
     def chosen(self) -> dict[str, Recipe]:
-        """The recipe of each arm, for all seeds."""
+        """The recipe of each arm, for all its seeds."""
         known = self.known()
         for arm in self.arms:
             if arm not in known:
@@ -99,14 +112,29 @@ def _check_fields(recipe: dict[str, Any], arms: dict[str, dict[str, Any]]) -> No
             raise UsageError("every arm sets this field itself", where="recipe", got=name, do="leave it out")
 
 
-def measure(job: Job) -> Findings:
-    """Train what is not trained, measure what is not measured, and compare the arms."""
-    from anisoscope.studies.variants.rows import averages, block_rows, comparable, differences, verdict
-    from anisoscope.studies.variants.trained import arm_rows, train_arms
+def trainings(settings: VariantsSettings) -> dict[str, tuple[str, int]]:
+    """Arm and seed of every training by its label, the first seed of all arms first."""
+    recipes = settings.chosen()
+    seeds = dict.fromkeys(seed for recipe in recipes.values() for seed in recipe.seeds)
+    return {f"{arm}, seed {seed}": (arm, seed) for seed in seeds for arm in recipes if seed in recipes[arm].seeds}
 
-    recipes = job.settings.chosen()
-    folder = train_arms(job, recipes)
-    rows = [row for arm, recipe in recipes.items() for row in arm_rows(job, arm, recipe, folder)]
+
+def collect(job: Job) -> Collected:
+    """Train what is not trained and measure what is not measured: all of it, or the one training of a worker."""
+    from anisoscope.studies.variants.trained import collect_trainings
+
+    found = trainings(job.settings)
+    return collect_trainings(job, found if job.only is None else {job.only: found[job.only]})
+
+
+def conclude(settings: VariantsSettings, collected: Collected) -> Findings:
+    """Compare the arms."""
+    from anisoscope.studies.variants.rows import averages, block_rows, comparable, differences, verdict
+    from anisoscope.studies.variants.trained import training_rows
+
+    recipes = settings.chosen()
+    by_arm = sorted(collected.items(), key=lambda one: list(recipes).index(one[1].about["training"]["arm"]))
+    rows = [row for label, part in by_arm for row in training_rows(label, part)]
     control = next(iter(recipes))
     rows = [*block_rows(rows), *rows]
     changes = comparable(differences(rows, control=control), recipes, control=control)
@@ -116,25 +144,38 @@ def measure(job: Job) -> Findings:
         verdict(rows, control=control),
         protocol={"intervals": "Student's t over seeds", "measured": "the last checkpoint of each training"},
         model={arm: {"recipe": recipe.as_dict()} for arm, recipe in recipes.items()},
+        notes=dict.fromkeys(note for part in collected.values() for note in part.about["notes"]),  # pyright: ignore
+        gathered=True,
     )
+
+
+def kinds() -> Mapping[str, Any]:
+    from anisoscope.runs.work.observers import AttentionSums, HiddenSums
+
+    return {"hidden": HiddenSums, "attention": AttentionSums}
 
 
 STUDY = Study(
     VariantsSettings,
-    measure=measure,
+    collect=collect,
+    conclude=conclude,
+    kinds=kinds,
+    labels=lambda settings: list(trainings(settings)),
     story=story,
     subject=lambda settings: "plan" if settings.plan else settings.compare,
-    machine=("device", "batch_tokens", "threads"),
+    machine=("device", "batch_tokens", "threads", "engine", "address", "workers", "gpus_per_worker"),
+    keeps_sums=False,
     help="""
 Train variants of attention (or objectives, or the arms of a plan) side by side and measure their geometry.
 
 Same data, seeds, sizes and steps for all; intervals over seeds. Kill it and repeat the command to go on. A plan is a
-TOML file with a table for each arm, such as [narrow] hidden = 64 and [wide] hidden = 128; the first is the control.
+TOML file with a table for each arm, such as [arms.narrow] hidden = 64 and [arms.wide] hidden = 128, the control first;
+data, steps, seeds and recipe may stand in it too. With --engine ray each worker takes one training after the other.
 
 Examples:
   anisoscope variants --data enwik8 --steps 4096 --seeds 0,1,2 --out variants
   anisoscope variants --data enwik8 --arms softmax,gated,query_centred --recipe layers=2 --recipe hidden=64
   anisoscope variants --data enwik8 --compare objectives --out objectives
-  anisoscope variants --data enwik8 --plan widths.toml --out widths
+  anisoscope variants --plan grid.toml --engine ray --workers 8 --out grid
 """,
 )

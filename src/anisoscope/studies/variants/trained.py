@@ -1,8 +1,9 @@
-"""The arms of the study on disk: trained under `training/ARM`, each last checkpoint measured in one pass."""
+"""The trainings of the study on disk, under `training/ARM`: each trained, its last checkpoint measured in one pass."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +18,14 @@ from anisoscope.inputs.sources import open_places
 from anisoscope.models.devices import sums_device
 from anisoscope.runs.job import Job
 from anisoscope.runs.table import Row
+from anisoscope.runs.work.collected import Collected, Part, counting
 from anisoscope.runs.work.observers import AttentionSums, HiddenSums
+from anisoscope.runs.writing import atomic
 from anisoscope.studies.attention import attention_context
 from anisoscope.studies.attention.rows import attention_rows
 from anisoscope.studies.measure.hidden import site_rows
 from anisoscope.studies.variants.rows import alignment_rows
+from anisoscope.training.folder import Diverged
 from anisoscope.training.pretrain import pretrain
 from anisoscope.training.recipe import Recipe
 from anisoscope.training.series import log_rows
@@ -36,33 +40,69 @@ ATTENTION = (
 )
 
 
-def train_arms(job: Job, recipes: Mapping[str, Recipe]) -> Path:
-    """Train every arm for every seed, the first seed of all arms first; the folder of the trainings."""
+DIVERGED = "diverged.json"
+
+
+def collect_trainings(job: Job, wanted: Mapping[str, tuple[str, int]]) -> Collected:
+    """Train and measure arm and seed of every label; a training that diverges is there without sums."""
     if job.folder is None:
         raise UsageError("the trainings need a folder", do="give `out`")
+    if job.engine.world > 1:
+        raise UsageError("trainings are shared out by Ray, not by torchrun", do="use --engine ray --workers N")
+    recipes = job.settings.chosen()
     if not any(recipe.vision for recipe in recipes.values()):
         text = open_places(job.settings.data, "text")
         job.remember("data text", kind="data", modality="text", name=text.name, fingerprint=text.fingerprint())
     job.begin()
-    folder = job.folder / "training"
-    for seed in job.settings.seeds:
-        for arm, recipe in recipes.items():
-            pretrain(recipe.model_copy(update={"seeds": [seed]}), folder / arm, what=f"training {arm}")
-    return folder
+    return {label: _training(job, label, arm, recipes[arm], seed) for label, (arm, seed) in wanted.items()}
 
 
-def arm_rows(job: Job, arm: str, recipe: Recipe, folder: Path) -> Iterator[Row]:
-    """The rows of every seed of an arm: its last losses and what its last checkpoint measures."""
-    for seed in recipe.seeds:
-        for row in log_rows(folder / arm, seed):
-            if row.step == recipe.steps and row.metric.startswith("validation"):
-                yield replace(row, model=arm)
-        checkpoint = folder / arm / f"seed-{seed}" / f"checkpoint-{recipe.steps}"
-        for row in measure_checkpoint(job, checkpoint, f"{arm}, seed {seed}"):
-            yield replace(row, model=arm, seed=seed, step=recipe.steps)
+def _training(job: Job, label: str, arm: str, recipe: Recipe, seed: int) -> Part:
+    assert job.folder is not None
+    folder = job.folder / "training" / arm
+    failed = _train(recipe.model_copy(update={"seeds": [seed]}), folder, arm)
+    if failed is None:
+        part = measure_checkpoint(job, folder / f"seed-{seed}" / f"checkpoint-{recipe.steps}", label)
+        logged = [row for row in log_rows(folder, seed) if row.step == recipe.steps]
+        logged = [replace(row, model=arm) for row in logged if row.metric.startswith("validation")]
+    else:
+        part = Part(counting(dict)(), {"notes": [f"{label}: {failed['words']}"]})
+        step = failed["step"]
+        logged = [Row(model=arm, step=step, seed=seed, metric="diverged_at", value=step, note=failed["words"])]
+    column = {"model": arm, "seed": seed, "step": recipe.steps}
+    part.about["training"] = {"arm": arm, "column": column, "rows": [row.as_dict() for row in logged]}
+    return part
 
 
-def measure_checkpoint(job: Job, checkpoint: Path, label: str) -> list[Row]:
+def _train(recipe: Recipe, folder: Path, arm: str) -> dict[str, Any] | None:
+    """Train one seed, unless it is known to diverge; when it did, if so."""
+    mark = folder / f"seed-{recipe.seeds[0]}" / DIVERGED
+    if not mark.exists():
+        try:
+            pretrain(recipe, folder, what=f"training {arm}")
+            return None
+        except Diverged as error:
+            with atomic(mark) as partial:
+                partial.write_text(json.dumps({"step": error.step, "words": error.what}), encoding="utf-8")
+    return json.loads(mark.read_text(encoding="utf-8"))
+
+
+def training_rows(label: str, part: Part) -> list[Row]:
+    """What one training measured, and its last losses."""
+    about = part.about["training"]
+    logged = [Row(**row) for row in about["rows"]]
+    if "attention" not in part.sums:
+        return logged
+    heads: Any = part.sums["attention"]
+    attention = attention_rows(heads.heads, heads.rows, like=attention_context(label, part))
+    rows = site_rows(part, label, spectrum=False, neighbours=False).rows
+    kept = [row for row in rows if row.metric in HIDDEN and row.positions == "all"]
+    kept += [row for row in attention if row.metric in ATTENTION]
+    kept += alignment_rows(attention, width=next(iter(heads.heads.values())).queries.d)
+    return logged + [replace(row, **about["column"]) for row in kept]
+
+
+def measure_checkpoint(job: Job, checkpoint: Path, label: str) -> Part:
     """Hidden states, queries, keys and attention of one checkpoint on the texts of the study, in one pass."""
     model = job.open_model(str(checkpoint), label=label)
     job.inputs.pop(f"model {label}")  # made by this run, and nothing that it was given
@@ -73,13 +113,7 @@ def measure_checkpoint(job: Job, checkpoint: Path, label: str) -> list[Row]:
         hidden = HiddenSums(HiddenCapture(model.module), spectrum=False, sample=0, device=device)
         return {"hidden": hidden, "attention": AttentionSums()}
 
-    part = job.run(label, model, observers, field="texts")
-    heads: Any = part.sums["attention"]
-    attention = attention_rows(heads.heads, heads.rows, like=attention_context(label, part))
-    rows = site_rows(part, label, spectrum=False, neighbours=False).rows
-    kept = [row for row in rows if row.metric in HIDDEN and row.positions == "all"]
-    kept += [row for row in attention if row.metric in ATTENTION]
-    return kept + alignment_rows(attention, width=next(iter(heads.heads.values())).queries.d)
+    return job.run(label, model, observers, field="texts")
 
 
 def check_capture(model: OpenModel, inputs: Mapping[str, torch.Tensor]) -> None:
