@@ -20,6 +20,10 @@ from anisoscope.accumulate.score_bins import CELLS, count_cells
 from anisoscope.accumulate.spread import Block, Chunk, RowSpread, SharedSpread
 
 
+COLLAPSED = 0.1  # a row with less than this share of the entropy of uniform attention has collapsed
+ONE_KEY = 0.99  # a row with a probability above this is on one key
+
+
 class Scored(Protocol):
     """What `Rows` reads of an attention call (`capture.attention_call.AttentionCall`)."""
 
@@ -98,16 +102,21 @@ def _tile_statistics(chunk: Chunk, seen: Tensor, first: Tensor, *, own: bool) ->
     p, visible = chunk.probabilities, chunk.visible
     many = seen.unsqueeze(1)  # (b, 1, q)
     mean_logit = torch.einsum("bhqk,bhqk->bhq", p, chunk.logits)
+    tiny = torch.finfo(p.dtype).tiny
     if chunk.total is None:
         entropy = -chunk.greatest.log() - mean_logit  # log p = log greatest + logit
     else:  # of the row divided by its sum; a row may be all but empty
-        tiny = torch.finfo(p.dtype).tiny
         total = chunk.total.clamp(min=tiny)
         entropy = (total / chunk.greatest.clamp(min=tiny)).log() - mean_logit / total
     of_first = first.view(-1, 1, 1, 1).expand(*p.shape[:3], 1)
+    normalised = entropy / many.clamp(min=2).to(p.dtype).log()
+    share = chunk.greatest if chunk.total is None else chunk.greatest / chunk.total.clamp(min=tiny)
     tile = {
         "entropy": entropy,
-        "entropy_normalised": entropy / many.clamp(min=2).to(p.dtype).log(),
+        "entropy_normalised": normalised,
+        "collapsed": (normalised < COLLAPSED).to(p.dtype),
+        "one_key": (share > ONE_KEY).to(p.dtype),
+        "peak": (chunk.content if visible is None else chunk.content.masked_fill(~visible, -torch.inf)).amax(-1),
         "max": chunk.greatest,
         "median": _median(p, visible, many),
         "min": (p if visible is None else p.masked_fill(~visible, torch.inf)).amin(-1),

@@ -146,7 +146,7 @@ class AttentionSums(Collection):
                 return
             if f"{name}/rows" not in self.parts:
                 self.parts[f"{name}/rows"] = Rows.like(call)
-            self.parts[f"{name}/rows"].update(call, keys)
+            self.parts[f"{name}/rows"].update(call, keys, starts)
 
         return AttentionCapture(model.module, sink, before_rotary=self.before_rotary)
 
