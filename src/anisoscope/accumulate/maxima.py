@@ -109,7 +109,8 @@ class Peaks(_Running):
         valid = call.valid_queries & (seen > 0)
         if not bool(valid.any()):
             return
-        self._add_means(call, valid, seen)
+        assert call.scaling is not None
+        self._add_means(call, valid, seen, call.scaling)
         masked = (
             peaks.nan_to_num(nan=-torch.inf).masked_fill(~valid[:, None], -torch.inf).transpose(0, 1).flatten(1)
         )  # (heads, B · Tq)
@@ -118,7 +119,7 @@ class Peaks(_Running):
         heads = torch.arange(len(place), device=place.device)
         group = call.score_queries.shape[1] // call.score_keys.shape[1]
         q = call.score_queries[row, heads, query].double()  # (heads, d)
-        keys = call.score_keys[row, heads // group].double() * (call.scaling or 1.0)  # (heads, Tk, d)
+        keys = call.score_keys[row, heads // group].double() * call.scaling  # (heads, Tk, d)
         scores = torch.einsum("hd,hkd->hk", q, keys)
         if call.visible is not None:
             shown = call.visible.expand(len(valid), valid.shape[1], -1)[row, query]
@@ -133,8 +134,8 @@ class Peaks(_Running):
         found = {"greatest": greatest.cpu(), "query": q.cpu(), "key": keys[heads, key].cpu()}
         self.take(found | {"where": torch.from_numpy(where)})
 
-    def _add_means(self, call: ScoredPairs, valid: Tensor, seen: Tensor) -> None:
-        sides = (("query", call.score_queries, valid, 1.0), ("key", call.score_keys, call.valid_keys, call.scaling))
+    def _add_means(self, call: ScoredPairs, valid: Tensor, seen: Tensor, scaling: float) -> None:
+        sides = (("query", call.score_queries, valid, 1.0), ("key", call.score_keys, call.valid_keys, scaling))
         for side, x, kept, scale in sides:
             exact = x.double().masked_fill(~kept[:, None, :, None], 0.0) * scale
             self.tensors[f"sum_{side}"] += exact.sum((0, 2)).cpu()

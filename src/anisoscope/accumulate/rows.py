@@ -25,7 +25,8 @@ For the split of the score variance into salience and content (`geometry.queries
 
 Over keys: `value`, the norm of their value. Values are known where attention goes through the library's interface.
 
-Not grouped: the histogram of content scores (`score_bins`), the greatest of them (`peaks`, see `maxima`). Memory O(heads · d_head²), constant in the corpus.
+Not grouped: the histogram of content scores (`score_bins`), the greatest of them (`peaks`, see `maxima`).
+Memory O(heads · d_head²), constant in the corpus.
 Sources: entropy and extremes, Godey et al., EACL 2024; sinks, Gu et al., ICLR 2025 (`eval_sink_open_source.py`).
 """
 

@@ -19,7 +19,6 @@ from torch import Tensor
 from anisoscope.accumulate.score_bins import CELLS, count_cells
 from anisoscope.accumulate.spread import Block, Chunk, RowSpread, SharedSpread
 
-
 COLLAPSED = 0.1  # a row with less than this share of the entropy of uniform attention has collapsed
 ONE_KEY = 0.99  # a row with a probability above this is on one key
 
@@ -114,8 +113,8 @@ def _tile_statistics(chunk: Chunk, seen: Tensor, first: Tensor, *, own: bool) ->
     tile = {
         "entropy": entropy,
         "entropy_normalised": normalised,
-        "collapsed": (normalised < COLLAPSED).to(p.dtype),
-        "one_key": (share > ONE_KEY).to(p.dtype),
+        "collapsed": _whether(normalised < COLLAPSED, normalised),
+        "one_key": _whether(share > ONE_KEY, share),
         "peak": (chunk.content if visible is None else chunk.content.masked_fill(~visible, -torch.inf)).amax(-1),
         "max": chunk.greatest,
         "median": _median(p, visible, many),
@@ -123,6 +122,11 @@ def _tile_statistics(chunk: Chunk, seen: Tensor, first: Tensor, *, own: bool) ->
         "sink": p.gather(-1, of_first).squeeze(-1),
     }
     return tile | ({"self": p[..., chunk.rows].diagonal(dim1=-2, dim2=-1)} if own else {})
+
+
+def _whether(holds: Tensor, of: Tensor) -> Tensor:
+    """1 or 0; NaN where the number that was judged is NaN."""
+    return torch.where(of.isnan(), of, holds.to(of.dtype))
 
 
 def _median(p: Tensor, visible: Tensor | None, seen: Tensor) -> Tensor:

@@ -16,7 +16,20 @@ from anisoscope.runs.work.observers import AttentionSums
 from anisoscope.runs.work.passes import observe
 from anisoscope.studies.attention.rows import attention_rows
 
-WORDS = "queries and keys drift together while attention grows sharp and its entropy falls slowly".split()
+WORDS = (
+    "queries",
+    "and",
+    "keys",
+    "drift",
+    "together",
+    "while",
+    "attention",
+    "grows",
+    "sharp",
+    "its",
+    "entropy",
+    "falls",
+)
 
 
 def _measured() -> tuple[list[Row], list[tuple[np.ndarray, ...]]]:
@@ -24,9 +37,10 @@ def _measured() -> tuple[list[Row], list[tuple[np.ndarray, ...]]]:
     model = open_model(zoo.module("bert"), processor=zoo.processor("bert"))
     documents = [Document(str(k), " ".join(WORDS[k % 5 : 4 + k])) for k in range(1, 9)]
     sums, kept, clouds = AttentionSums(), {}, []
-    layer = model.module.encoder.layer[2].attention.self
     hooks = [
-        getattr(layer, side).register_forward_hook(lambda _, __, out, side=side: kept.__setitem__(side, out))
+        model.module.get_submodule(f"encoder.layer.2.attention.self.{side}").register_forward_hook(
+            lambda _, __, out, side=side: kept.__setitem__(side, out)
+        )
         for side in ("query", "key", "value")
     ]
     for place, (_, batch) in enumerate(make_batches(model, MemorySource(documents, modality="text", name="t"))):

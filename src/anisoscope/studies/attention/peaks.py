@@ -3,7 +3,7 @@
 | metric | is |
 |---|---|
 | `max_logit` | the greatest score q·k·scale over all visible pairs, in what was read |
-| `max_logit_means`, `max_logit_query` | Q̄·K̄ and δq·K̄ at that pair: the same for all keys of the row, softmax does not see them |
+| `max_logit_means`, `max_logit_query` | Q̄·K̄ and δq·K̄ at that pair: equal for all keys of a row, unseen by softmax |
 | `max_logit_salience`, `max_logit_content` | Q̄·δk and δq·δk at that pair |
 
 A maximum grows with the number of pairs and has no interval; compare it at equal data. Null: the expected maximum of as

@@ -17,7 +17,7 @@ a layer is of the mean over heads, so it knows that heads vary together. Nulls: 
 | `sequence_max`, `sequence_min` | probabilities over all rows of a sequence (figure 10) |
 | `sink_share`, `self_share` | probability of the first key, of the own position |
 | `query_norm`, `key_norm`, `value_norm` | average norms; values where attention goes through the library's interface |
-| `entropy_collapse`, `one_key_share` | share of rows with entropy below a tenth of log m; with a probability above 0.99 |
+| `entropy_collapse`, `one_key_share` | share of rows with entropy below log m / 10; with a probability above 0.99 |
 | `output_value_cosine` | cosine of the head's output with the value of the query's own position |
 | `max_logit` and its parts | see `peaks` |
 | `sink_alpha`, `sink_epsilon` | Gu et al.: mean probability of the first key over all rows; how often it is > 0.3 |
