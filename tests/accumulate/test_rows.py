@@ -92,6 +92,7 @@ def _case(mask: str, *, tq: int = 9, tk: int = 9, heads: int = 4, key_heads: int
         mask=additive,
         bias=torch.from_numpy(rng.normal(size=(1, heads, tq, tk))) if bias else None,
         query_chunk=4,
+        values=torch.from_numpy(rng.normal(size=(3, key_heads, tk, 5))),
     )
     return Case(call, visible, valid)
 
@@ -134,6 +135,9 @@ def _by_row(case: Case) -> dict[str, np.ndarray]:
         row = {
             "entropy": entropy,
             "entropy_normalised": entropy / np.log(len(p)),
+            "collapsed": entropy / np.log(len(p)) < 0.1,
+            "one_key": p.max() > 0.99,
+            "output": _own_cosine(case, b, h, i, p @ case.call.values[b, h // case.call.group].numpy()[seen]),
             "max": p.max(),
             "median": np.median(p),
             "min": p.min(),
@@ -148,6 +152,15 @@ def _by_row(case: Case) -> dict[str, np.ndarray]:
         for name, value in row.items():
             sums[name][h] += value
     return sums
+
+
+def _own_cosine(case: Case, b: int, h: int, i: int, output: np.ndarray) -> float:
+    """Cosine of an output with the value of the query's own position, where there is one."""
+    assert case.call.values is not None
+    if case.call.queries.shape[2] != case.call.keys.shape[2]:
+        return 0.0
+    own = case.call.values[b, h // case.call.group, i].numpy()
+    return float(output @ own / np.linalg.norm(output) / np.linalg.norm(own))
 
 
 def test_sums_over_rows_equal_a_loop(case: Case) -> None:
@@ -240,8 +253,8 @@ def test_merging_equals_one_pass_and_survives_storage() -> None:
     second.update(cases[1].call, KEYS + np.uint64(7))
     second = Rows.from_state(second.state())
     second.merge(first)
-    for name, expected in whole.sums.items():
-        np.testing.assert_allclose(second.sums[name], expected, rtol=1e-12, atol=1e-12, err_msg=name)
+    for name, expected in whole.state().items():
+        np.testing.assert_allclose(second.state()[name], expected, rtol=1e-12, atol=1e-12, err_msg=name)
     assert len(whole.sums["rows"].nonzero()) == len(np.unique(group_of(np.concatenate([KEYS, KEYS + np.uint64(7)]))))
 
 

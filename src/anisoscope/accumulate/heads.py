@@ -141,7 +141,7 @@ class HeadCloud:
         cloud = cls(heads, d, groups=groups, sample=1)
         for name in _SUMS:
             getattr(cloud, name).copy_(state[name])
-        cloud.sample = Reservoir.from_state(dict(_under("sample.", state)))
+        cloud.sample = Reservoir.from_state(dict(under("sample.", state)))
         return cloud
 
 
@@ -192,8 +192,8 @@ class Heads:
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor]) -> Self:
         heads = cls(query_heads=1, key_heads=1, d=1, sample=1)
-        heads.queries = HeadCloud.from_state(dict(_under("query.", state)))
-        heads.keys = HeadCloud.from_state(dict(_under("key.", state)))
+        heads.queries = HeadCloud.from_state(dict(under("query.", state)))
+        heads.keys = HeadCloud.from_state(dict(under("key.", state)))
         return heads
 
 
@@ -207,5 +207,6 @@ def _blocks(x: Tensor) -> Iterator[slice]:
     return (slice(first, first + size) for first in range(0, len(x), size))
 
 
-def _under(prefix: str, state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+def under(prefix: str, state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors whose names begin with a prefix, without it."""
     return ((name.removeprefix(prefix), tensor) for name, tensor in state.items() if name.startswith(prefix))

@@ -2,11 +2,12 @@
 
 For vectors x with unit vectors u = x/‖x‖, per jackknife group g (a hash of the sequence's key):
 
-    n_g, Σx, Σu, Σ‖x‖, Σ‖x‖², and over the sequences s of the group: Σ_s ‖Σ_{i∈s} u_i‖², Σ_s n_s²
+    n_g, Σx, Σu, Σ‖x‖, Σ‖x‖², ΣΣ_k x_k⁴, and over the sequences s of the group: Σ_s ‖Σ_{i∈s} u_i‖², Σ_s n_s²
 
 and over the whole cloud Σ u∘u and the raw second moment Σ xxᵀ. Sums add, so chunks, shards and processes merge in any
 order; subtracting one group's sums gives the jackknife. First positions are kept apart (`first`) from the others
-(`rest`); `all` is their sum. Statistics that need whole vectors (neighbours, quantiles) come from the reservoir.
+(`rest`); `all` is their sum. Statistics that need whole vectors (neighbours, quantiles) come from the reservoir;
+with `maxima`, the largest entries and a histogram of all entries are kept too (`maxima.Extremes`).
 
 Precision: unit sums are float64 throughout. The second moment is a float32 Gram matrix of each chunk about the chunk's
 own mean, plus float64 rank-one terms that move it back to the origin: with y = x − μ and r = Σx − bμ,
@@ -29,7 +30,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from anisoscope.accumulate.heads import under
 from anisoscope.accumulate.keys import GROUPS, Keys, group_of
+from anisoscope.accumulate.maxima import Extremes
 from anisoscope.accumulate.reservoir import CAPACITY, Reservoir
 from anisoscope.accumulate.sequences import Finished, Sequences
 from anisoscope.accumulate.sums import Sample, Sums, sums_of
@@ -73,6 +76,7 @@ class Moments:
         seed: int = 0,
         device: torch.device | str = "cpu",
         open_bytes: int = OPEN_BYTES,
+        maxima: bool = False,
     ) -> None:
         if d < 1:
             raise UsageError("a cloud needs at least one dimension", got=f"d = {d}")
@@ -83,6 +87,7 @@ class Moments:
         limit = max(_FEWEST_OPEN if d <= _HUGE else 16, open_bytes // (16 * d))
         self._sequences = Sequences(d, limit=limit, device=self.device)
         self.reservoir = Reservoir(d, capacity=reservoir, seed=seed)
+        self.extremes = Extremes(d) if maxima else None
         self._sums: dict[str, torch.Tensor] = {}
         for part in PARTS:
             self._sums |= {f"{part}.{name}": tensor for name, tensor in self._empty_part().items()}
@@ -101,7 +106,7 @@ class Moments:
     def _empty_part(self) -> dict[str, torch.Tensor]:
         g, d = self.groups, self.d
         part = {"unit2": self._zeros(d), "x": self._zeros(g, d), "unit": self._zeros(g, d)}
-        part |= {name: self._zeros(g) for name in ("norm", "norm2", "energy", "pairs", "sequences")}
+        part |= {name: self._zeros(g) for name in ("norm", "norm2", "fourth", "energy", "pairs", "sequences")}
         part |= {"n": self._zeros(g, dtype=torch.int64)}
         part |= {name: self._zeros(1, dtype=torch.int64) for name in ("zero", "nonfinite")}
         return part | ({"second": self._zeros(d, d)} if self.spectrum else {})
@@ -148,6 +153,8 @@ class Moments:
         if not len(x):
             return
         self.reservoir.offer(x, sequences, positions, first)
+        if self.extremes is not None:
+            self.extremes.update(x, sequences, positions)
         block_sums = self._add_directions(x, norms, sequences, first, whole=whole)
         if self.spectrum:
             self._add_second_moment(x, norms, first, block_sums)
@@ -197,10 +204,11 @@ class Moments:
         singletons = whole and len(keys) == len(x)
         groups = group_of(keys, groups=self.groups)  # (S,)
         bin_of, bins = (groups[sequence_of], self.groups) if singletons else (sequence_of, len(keys))
-        n, norm, norm2, sum_x, sum_unit, block_sums = self._binned(x, norms, 2 * bin_of + first, 2 * bins, first)
+        totals, sum_x, sum_unit, block_sums = self._binned(x, norms, 2 * bin_of + first, 2 * bins, first)
+        n, named = totals[0], dict(zip(("n", "norm", "norm2", "fourth"), totals, strict=True))
         target = torch.from_numpy(np.arange(self.groups) if singletons else groups).to(self.device)
         for p, part in enumerate(PARTS):
-            for name, values in (("n", n), ("norm", norm), ("norm2", norm2), ("x", sum_x), ("unit", sum_unit)):
+            for name, values in (named | {"x": sum_x, "unit": sum_unit}).items():
                 self._sums[f"{part}.{name}"].index_add_(0, target, values[p::2].to(self._sums[f"{part}.{name}"].dtype))
             if singletons:  # ‖u‖² = 1, and one vector makes n_s² = 1
                 for name in ("energy", "pairs", "sequences"):
@@ -215,13 +223,12 @@ class Moments:
     def _binned(
         self, x: torch.Tensor, norms: torch.Tensor, bins: NDArray[np.int64], count: int, first: NDArray[np.bool_]
     ) -> tuple[torch.Tensor, ...]:
-        """Σ1, Σ‖x‖, Σ‖x‖², Σx and Σu over the rows of each bin, in float64; also adds Σu∘u of both parts.
+        """(Σ1, Σ‖x‖, Σ‖x‖², ΣΣ_k x_k⁴), Σx and Σu over the rows of each bin, in float64; also adds Σu∘u of both parts.
 
         Odd bins hold first positions. Last comes Σx of every `_GRAM_BLOCK` rows by part, which the second moment needs.
         """
         where = torch.from_numpy(bins).to(x.device)
-        totals = self._zeros(3, count)
-        totals.index_add_(1, where, torch.stack([torch.ones_like(norms), norms, norms * norms]))
+        fourth = self._zeros(len(x))
         sum_x, sum_unit, squares = self._zeros(count, self.d), self._zeros(count, self.d), self._zeros(2, self.d)
         block_sums = self._zeros(-(-len(x) // _GRAM_BLOCK), 2, self.d)
         room = self._zeros(2, min(_BLOCK, len(x)), self.d)  # the same memory for every block: it stays in the cache
@@ -240,11 +247,15 @@ class Moments:
                 firsts, first_units = block[at].sum(0), units[at]
                 total += torch.stack([-firsts, firsts])
                 squares[1] += first_units.square_().sum(0)
+                fourth[start + at] = _squares(first_units)
                 units[at] = 0.0
             squares[0] += units.square_().sum(0)
+            fourth[rows] += _squares(units)
         for part, square in zip(PARTS, squares, strict=True):
             self._sums[f"{part}.unit2"] += square
-        return *totals, sum_x, sum_unit, block_sums
+        totals, square = self._zeros(4, count), norms * norms
+        totals.index_add_(1, where, torch.stack([torch.ones_like(norms), norms, square, fourth * square * square]))
+        return totals, sum_x, sum_unit, block_sums
 
     def _add_second_moment(
         self, x: torch.Tensor, norms: torch.Tensor, first: NDArray[np.bool_], block_sums: torch.Tensor
@@ -299,16 +310,19 @@ class Moments:
     def merge(self, other: Moments) -> None:
         """Add what another Moments saw; refuses one of another kind, and sequences that were closed in two places."""
         mine, theirs = (
-            (m.d, m.groups, m.spectrum, m.seed, m.reservoir.capacity, m.reservoir.seed) for m in (self, other)
+            (m.d, m.groups, m.spectrum, m.seed, m.reservoir.capacity, m.reservoir.seed, m.extremes is not None)
+            for m in (self, other)
         )
         if mine != theirs:
-            names = "d, groups, spectrum, seed, capacity and seed of the reservoir"
+            names = "d, groups, spectrum, seed, capacity and seed of the reservoir, maxima"
             raise UsageError(f"cannot merge moments of different kinds ({names})", got=theirs, expected=mine)
         self._sequences.check_merge(other._sequences)
         for name, tensor in self._sums.items():
             tensor += other._sums[name].to(self.device)
         self._add_finished(self._sequences.merge(other._sequences))
         self.reservoir.merge(other.reservoir)
+        if self.extremes is not None and other.extremes is not None:
+            self.extremes.merge(other.extremes)
 
     def state(self) -> dict[str, torch.Tensor]:
         """Everything, as a flat dict of tensors that safetensors stores."""
@@ -316,6 +330,7 @@ class Moments:
             **{name: tensor.cpu().clone() for name, tensor in self._sums.items() if not self._nothing(name)},
             **{f"reservoir.{name}": tensor for name, tensor in self.reservoir.state().items()},
             **self._sequences.state(),
+            **{f"extremes.{name}": t.clone() for name, t in (self.extremes.state() if self.extremes else {}).items()},
             "meta": torch.tensor([self.d, self.groups, int(self.spectrum), self.seed, self.open_limit]),
         }
 
@@ -330,11 +345,19 @@ class Moments:
         moments = cls(d, spectrum=bool(spectrum), groups=groups, seed=seed, device=device)
         for name in moments._sums.keys() & state.keys():
             moments._sums[name] = state[name].to(device).clone()
-        sample = {name.removeprefix("reservoir."): t for name, t in state.items() if name.startswith("reservoir.")}
-        moments.reservoir = Reservoir.from_state(sample)
+        for name in {f"{part}.fourth" for part in PARTS} - state.keys():  # earlier versions did not keep it
+            moments._sums[name] += torch.nan
+        moments.reservoir = Reservoir.from_state(dict(under("reservoir.", state)))
+        extremes = dict(under("extremes.", state))
+        moments.extremes = Extremes.from_state(extremes) if extremes else None
         limit = limit if "numbered" in state else moments.open_limit  # earlier versions wrote another number there
         moments._sequences = Sequences.from_state(state, d, limit=limit, device=moments.device)
         return moments
+
+
+def _squares(x: torch.Tensor) -> torch.Tensor:
+    """Σ_k x_k² of each row."""
+    return torch.einsum("nd,nd->n", x, x)
 
 
 def _distinct(sequences: Keys) -> tuple[Keys, NDArray[np.int64]]:

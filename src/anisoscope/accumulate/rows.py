@@ -10,6 +10,8 @@ key have nothing to choose, and are left out and counted. Over the others, per j
 | `sink`, `self` | probability of the first key of the sequence, and of the query's own position |
 | `score`, `score_square` | mean and mean square, within the row, of the content scores q·k·scaling |
 | `within` | variance, within the row, of the content scores |
+| `collapsed`, `one_key` | 1 for rows with entropy below a tenth of log m, and with a probability above 0.99 |
+| `output` | cosine of what the head puts out with the value of the query's own position (self-attention) |
 | `log_visible`, `inverse_visible` | log m and 1/m: what uniform attention would give |
 
 and over sequences (windows, where attention is windowed): `sequence_max`, `sequence_min`, the extremes over all rows;
@@ -21,7 +23,10 @@ For the split of the score variance into salience and content (`geometry.queries
 `spread` = Σ C_i with C_i the covariance of the keys that row i sees, `spread_query` = Σ C_i q_i (see `spread.py`).
 `spread` belongs to key heads and is the one large sum, so it is kept for 8 coarser groups (group modulo 8).
 
-Not grouped: the histogram of content scores (`score_bins`). Memory O(heads · d_head²), constant in the corpus.
+Over keys: `value`, the norm of their value. Values are known where attention goes through the library's interface.
+
+Not grouped: the histogram of content scores (`score_bins`), the greatest of them (`peaks`, see `maxima`).
+Memory O(heads · d_head²), constant in the corpus.
 Sources: entropy and extremes, Godey et al., EACL 2024; sinks, Gu et al., ICLR 2025 (`eval_sink_open_source.py`).
 """
 
@@ -30,26 +35,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from anisoscope.accumulate.heads import by_row, zeros
+from anisoscope.accumulate.heads import by_row, under, zeros
 from anisoscope.accumulate.keys import GROUPS, Keys, group_of
+from anisoscope.accumulate.maxima import Peaks, ScoredPairs
 from anisoscope.accumulate.score_bins import BINS, fold_cells
 from anisoscope.accumulate.tiles import CallRows, Scored, read_rows
 from anisoscope.errors import StoreError
 
 SINK = 0.3
 SPREAD_GROUPS = 8
-OF_ROWS = ("entropy", "entropy_normalised", "max", "median", "min", "score", "score_square", "within", "sink", "self")
+_ALWAYS = ("entropy", "entropy_normalised", "max", "median", "min", "score", "score_square", "within")
+_ALWAYS += ("collapsed", "one_key")
+OF_ROWS = (*_ALWAYS, "sink", "self", "output")
 OF_SEQUENCES = ("sequence_max", "sequence_min", "alpha", "sinks")
 OF_LENGTHS = ("log_visible", "inverse_visible")
 COUNTS = ("rows", "one_key_rows", "self_rows", "sink_rows", "sequences", "sink_sequences", "sink_length")
+COUNTS += ("output_rows", "values")
 
 
-class Windowed(Scored, Protocol):
+class Windowed(Scored, ScoredPairs, Protocol):
     @property
     def windowed(self) -> bool: ...
+    @property
+    def values(self) -> Tensor | None: ...  # (B, key heads, Tk, d_value)
+    def context(self) -> Tensor: ...  # (B, Tq, heads, d_value)
 
 
 class Rows:
@@ -65,7 +79,9 @@ class Rows:
             "spread": zeros(SPREAD_GROUPS, key_heads, d, d),
             "spread_query": zeros(SPREAD_GROUPS, query_heads, d),
             "histogram": zeros(query_heads, BINS, dtype=torch.int64),
+            "value": zeros(groups, key_heads),
         }
+        self.peaks = Peaks(query_heads=query_heads, key_heads=key_heads, d=d)
 
     @classmethod
     def like(cls, call: Scored) -> Self:
@@ -73,8 +89,8 @@ class Rows:
         _, heads, _, d = call.score_queries.shape
         return cls(query_heads=heads, key_heads=call.score_keys.shape[1], d=d)
 
-    def update(self, call: Windowed, sequences: Keys) -> None:
-        """Add one call; `sequences` (B,) holds the key of each sequence."""
+    def update(self, call: Windowed, sequences: Keys, starts: NDArray[np.int64] | None = None) -> None:
+        """Add one call. `sequences` (B,): the key of each sequence; `starts` (B,): where in it the window starts."""
         keys, window = by_row(sequences, len(call.score_queries))
         group = torch.from_numpy(group_of(keys, groups=self.groups))
         rows = read_rows(call)
@@ -84,7 +100,7 @@ class Rows:
         seen = rows.seen.double()
         self._add("log_visible", group, seen.log().masked_fill(~counted, 0.0).sum(1))
         self._add("inverse_visible", group, (1 / seen).masked_fill(~counted, 0.0).sum(1))
-        for name in OF_ROWS[:8]:
+        for name in _ALWAYS:
             self._add(name, group, _sum(rows.values[name], counted))
         if "self" in rows.values:
             self._add("self", group, _sum(rows.values["self"], counted))
@@ -96,6 +112,20 @@ class Rows:
         self._add("spread", group % SPREAD_GROUPS, rows.spread)
         self._add("spread_query", group % SPREAD_GROUPS, rows.spread_query)
         self.sums["histogram"] += fold_cells(rows.cells)
+        starts = np.zeros(len(sequences), dtype=np.int64) if starts is None else starts
+        self.peaks.update(call, rows.values["peak"], rows.seen, sequences, starts)
+        if call.values is not None:
+            self._add_values(call, call.values, counted, group)
+
+    def _add_values(self, call: Windowed, values: Tensor, counted: Tensor, group: Tensor) -> None:
+        norms = torch.linalg.vector_norm(values.double(), dim=-1)  # (B, key heads, Tk)
+        self._add("value", group, _sum(norms, call.valid_keys))
+        self._add("values", group, call.valid_keys.sum(1))
+        if call.kind == "self" and values.shape[2] == counted.shape[1]:
+            own = values.repeat_interleave(self.heads // values.shape[1], 1).double()  # (B, heads, Tq, d_value)
+            cosine = torch.cosine_similarity(call.context().transpose(1, 2).double(), own, dim=-1)
+            self._add("output", group, _sum(cosine, counted))
+            self._add("output_rows", group, counted.sum(1))
 
     def _add_sequences(self, rows: CallRows, group: Tensor) -> None:
         some = rows.counted.any(1)
@@ -130,16 +160,18 @@ class Rows:
                     expected=tuple(mine.shape),
                 )
             mine += theirs
+        self.peaks.merge(other.peaks)
 
     def state(self) -> dict[str, Tensor]:
-        return dict(self.sums)
+        return self.sums | {f"peak.{name}": tensor for name, tensor in self.peaks.state().items()}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor]) -> Self:
         groups, heads, d = state["query"].shape
         rows = cls(query_heads=heads, key_heads=state["spread"].shape[1], d=d, groups=groups)
-        for name, empty in rows.sums.items():
-            empty.copy_(state[name])
+        rows.sums = {name: empty.copy_(state[name]) for name, empty in rows.sums.items() if name in state}
+        peaks = dict(under("peak.", state))
+        rows.peaks = Peaks.from_state(peaks) if peaks else rows.peaks  # earlier versions kept fewer sums
         return rows
 
 

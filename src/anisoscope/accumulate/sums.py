@@ -27,6 +27,7 @@ class Sums:
     group_unit: Array  # (g, d)
     group_norm: Array  # (g,)
     group_norm2: Array  # (g,)
+    group_fourth: Array  # (g,) d·ΣΣ_k x_k⁴; NaN in runs of earlier versions
     group_energy: Array  # (g,) Σ_s ‖Σ_{i∈s} u_i‖²
     group_pairs: Array  # (g,) Σ_s n_s²
     group_sequences: Array  # (g,) how many sequences
@@ -90,6 +91,7 @@ def sums_of(tensors: Mapping[str, NDArray], positions: str) -> Sums:
         group_unit=total("unit"),
         group_norm=total("norm"),
         group_norm2=norm2 if squares else np.full_like(norm2, np.nan),
+        group_fourth=total("fourth") * len(total("unit2")) if "rest.fourth" in tensors else np.full_like(norm2, np.nan),
         group_energy=total("energy"),
         group_pairs=total("pairs"),
         group_sequences=tensors["cross.sequences"] if positions == "all" else total("sequences"),

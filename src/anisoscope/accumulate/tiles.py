@@ -19,6 +19,9 @@ from torch import Tensor
 from anisoscope.accumulate.score_bins import CELLS, count_cells
 from anisoscope.accumulate.spread import Block, Chunk, RowSpread, SharedSpread
 
+COLLAPSED = 0.1  # a row with less than this share of the entropy of uniform attention has collapsed
+ONE_KEY = 0.99  # a row with a probability above this is on one key
+
 
 class Scored(Protocol):
     """What `Rows` reads of an attention call (`capture.attention_call.AttentionCall`)."""
@@ -98,22 +101,32 @@ def _tile_statistics(chunk: Chunk, seen: Tensor, first: Tensor, *, own: bool) ->
     p, visible = chunk.probabilities, chunk.visible
     many = seen.unsqueeze(1)  # (b, 1, q)
     mean_logit = torch.einsum("bhqk,bhqk->bhq", p, chunk.logits)
+    tiny = torch.finfo(p.dtype).tiny
     if chunk.total is None:
         entropy = -chunk.greatest.log() - mean_logit  # log p = log greatest + logit
     else:  # of the row divided by its sum; a row may be all but empty
-        tiny = torch.finfo(p.dtype).tiny
         total = chunk.total.clamp(min=tiny)
         entropy = (total / chunk.greatest.clamp(min=tiny)).log() - mean_logit / total
     of_first = first.view(-1, 1, 1, 1).expand(*p.shape[:3], 1)
+    normalised = entropy / many.clamp(min=2).to(p.dtype).log()
+    share = chunk.greatest if chunk.total is None else chunk.greatest / chunk.total.clamp(min=tiny)
     tile = {
         "entropy": entropy,
-        "entropy_normalised": entropy / many.clamp(min=2).to(p.dtype).log(),
+        "entropy_normalised": normalised,
+        "collapsed": _whether(normalised < COLLAPSED, normalised),
+        "one_key": _whether(share > ONE_KEY, share),
+        "peak": (chunk.content if visible is None else chunk.content.masked_fill(~visible, -torch.inf)).amax(-1),
         "max": chunk.greatest,
         "median": _median(p, visible, many),
         "min": (p if visible is None else p.masked_fill(~visible, torch.inf)).amin(-1),
         "sink": p.gather(-1, of_first).squeeze(-1),
     }
     return tile | ({"self": p[..., chunk.rows].diagonal(dim1=-2, dim2=-1)} if own else {})
+
+
+def _whether(holds: Tensor, of: Tensor) -> Tensor:
+    """1 or 0; NaN where the number that was judged is NaN."""
+    return torch.where(of.isnan(), of, holds.to(of.dtype))
 
 
 def _median(p: Tensor, visible: Tensor | None, seen: Tensor) -> Tensor:

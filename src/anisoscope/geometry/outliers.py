@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from anisoscope.errors import UsageError
+from anisoscope.geometry.missing import Values, ratio
 
 
 def outlier_dimensions(variances: ArrayLike, *, factor: float = 5.0) -> list[int]:
@@ -26,6 +27,21 @@ def outlier_dimensions(variances: ArrayLike, *, factor: float = 5.0) -> list[int
     order = np.argsort(-values, kind="stable")
     bar = factor * values.mean()
     return [int(k) for k in order if values[k] >= bar and bar > 0]
+
+
+def kurtosis(fourth: ArrayLike, sum_norm2: ArrayLike, n: ArrayLike) -> Values:
+    """E[x⁴]/E[x²]² over all coordinates of all vectors, about zero; `fourth` = d·ΣΣ_k x_k⁴. Missing for no energy.
+
+    Range [1, n·d]: 1 if all coordinates are ±1, 3d/(d+2) for uniform directions, large where few coordinates of few
+    vectors hold the energy (massive activations). Depends on the basis, like everything here.
+
+    >>> x = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> kurtosis(2 * (x**4).sum(), (x**2).sum(), 2) == np.mean(x**4) / np.mean(x**2) ** 2
+    True
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # then it is missing
+        energy = np.square(np.asarray(sum_norm2, np.float64))
+        return ratio(np.asarray(fourth, np.float64) * np.asarray(n, np.float64), energy)
 
 
 def mean_dimensions(mean: ArrayLike, *, share: float = 0.5) -> list[int]:

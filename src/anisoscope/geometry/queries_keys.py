@@ -99,6 +99,26 @@ def split_variance(
     return ScoreVariance(settle(total), settle(salience), settle(content), settle(cross), share)
 
 
+class LogitParts(NamedTuple):
+    """What a score is made of; the first two are the same for every key of a row, so softmax does not see them."""
+
+    means: Values
+    query: Values
+    salience: Values
+    content: Values
+
+
+def split_logit(query: ArrayLike, key: ArrayLike, mean_query: ArrayLike, mean_key: ArrayLike) -> LogitParts:
+    """A score q·k as Q̄·K̄ + δq·K̄ + Q̄·δk + δq·δk, with q = Q̄ + δq and k = K̄ + δk, over leading axes (..., d).
+
+    >>> split_logit([3.0, 1.0], [2.0, 5.0], [1.0, 0.0], [1.0, 0.0])
+    LogitParts(means=1.0, query=2.0, salience=1.0, content=7.0)
+    """
+    q, k, q0, k0 = (np.asarray(one, np.float64) for one in (query, key, mean_query, mean_key))
+    dots = ((q0, k0), (q - q0, k0), (q0, k - k0), (q - q0, k - k0))
+    return LogitParts(*(settle(_dot(a, b)) for a, b in dots))
+
+
 class RemovalEffect(NamedTuple):
     """Greatest change of any attention probability when the mean key, or the mean query, is taken away."""
 

@@ -11,6 +11,7 @@ from anisoscope.accumulate.sums import Sums
 from anisoscope.geometry import outliers, spectrum
 from anisoscope.inference.directions import direction_estimates
 from anisoscope.inference.estimates import Estimate
+from anisoscope.inference.extremes import extreme_estimates
 from anisoscope.inference.neighbourhoods import neighbourhood_estimates
 from anisoscope.inference.spectra import few_vectors, spectral_estimates
 from anisoscope.inference.verdict import Verdict, verdict
@@ -28,8 +29,17 @@ class Cloud:
     notes: tuple[str, ...]
 
 
-def measure_cloud(moments: Moments, *, spectra: bool = True, neighbours: bool = True, things: str = "vectors") -> Cloud:
+def measure_cloud(
+    moments: Moments,
+    *,
+    spectra: bool = True,
+    neighbours: bool = True,
+    things: str = "vectors",
+    entered: Sums | None = None,
+) -> Cloud:
     """All metrics of a cloud; `things` is what the verdict calls its vectors (tokens, frames).
+
+    `entered`: the sums of what the block read whose output this is, for `norm_growth`.
 
     With first positions kept apart, `rest` and `first` are measured as well; neighbourhoods only over all positions.
     `spectra=False` keeps to directions, which cost nothing.
@@ -42,7 +52,7 @@ def measure_cloud(moments: Moments, *, spectra: bool = True, neighbours: bool = 
     'isotropic'
     """
     sums, sample = moments.sums("all"), moments.reservoir.sample()
-    found = direction_estimates(sums)
+    found = direction_estimates(sums) + extreme_estimates(moments.extremes, sums, entered)
     if spectra:
         found += spectral_estimates(sums, sample)
     if neighbours:

@@ -10,6 +10,7 @@ Cost: one d×d eigendecomposition and one (m, d)·(d, d) product a spectrum.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,6 +70,22 @@ def spectral_estimates(sums: Sums, sample: Sample) -> list[Estimate]:
     spectra = {name: cloud_spectrum(sums, sample, centred=name == "covariance") for name in SPECTRA}
     found = [spectral_estimate(metric, spectra[metric.reads[0]], sums.d) for metric in of_cloud("spectrum")]
     return found + _outliers(sums, sample)
+
+
+def sampled_spectrum(sample: Sample, names: Sequence[str]) -> list[Estimate]:
+    """Spectral metrics of a small sample alone, without intervals: O(min(m, d)²·max(m, d))."""
+    m, d = sample.x.shape
+    if m < 2 or d < 2:
+        return []
+    x = sample.x.astype(float)
+    found = {name: spectrum.eigenvalues_from_rows(x, centred=name == "covariance") for name in SPECTRA}
+    metrics = [METRICS[name] for name in names]
+    note = f"spectrum from a sample of {m} vectors"
+    return [
+        estimated(metric, metric.of(found[metric.reads[0]], m), n=m, d=d, note=note)
+        for metric in metrics
+        if metric.of is not None
+    ]
 
 
 def few_vectors(n: int, d: int) -> str:

@@ -15,8 +15,9 @@ than the probe takes; the first alone makes rows, writes, logs and warns. Whethe
 since a training that one process leaves hangs: with `on_warning="stop"`, call `observe` in every process.
 
 The early warning. Small models were seen to turn anisotropic in their last layer abruptly, as their loss saturates
-(Machina & Mercer, NAACL 2024; Godey et al., arXiv:2404.07647, figure 3). There are two rules: the average cosine at the
-last site leaves its `Band`, upwards; states are NaN or infinite.
+(Machina & Mercer, NAACL 2024; Godey et al., arXiv:2404.07647, figure 3). The rules are data (`inference.thresholds`):
+states that are NaN or infinite, an average cosine, an effective rank, collapsed attention, logits or activations that
+leave their band. `rules` replaces them; `watch.rules.alarms_of` applies them to a training that is over.
 
 What is kept. `measurements.parquet` has the rows of all observations. The sums of queries and keys stay in `sums/`, one
 file per step, thinned to steps that double (a few dozen in any training), for the planes of figures 11 and 12. The
@@ -31,7 +32,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,6 +42,7 @@ from torch import distributed, nn
 from transformers import TrainerCallback
 
 from anisoscope.errors import StoreError, UsageError
+from anisoscope.inference.thresholds import RULES, Band, Rule
 from anisoscope.models.checkpoints import choose_steps
 from anisoscope.runs.store import Existing, Run, begin, find_existing, write_run
 from anisoscope.runs.table import Row
@@ -49,42 +52,17 @@ from anisoscope.runs.writing import atomic
 from anisoscope.studies.sweep.dynamics import series_arrays
 from anisoscope.studies.sweep.story import training_verdict
 from anisoscope.watch.probe import Probe, ProbeSums
+from anisoscope.watch.rules import Alarm, Lookout
 
-LOGGED = ("mean_cosine", "drift_ratio", "mean_norm", "query_key_cosine", "entropy_normalised")
+LOGGED = (
+    *("mean_cosine", "drift_ratio", "mean_norm", "query_key_cosine", "entropy_normalised"),
+    *("effective_rank", "kurtosis", "massive_activation_ratio", "max_logit", "entropy_collapse"),
+)
 LOG_UNTIL = 1024
 OnWarning = Literal["warn", "stop"] | Callable[[str], None]
 COMMAND = "sweep"  # the folder is read, shown and drawn like that of a sweep
 IN_MEMORY = ("probe",)  # so no file can repeat it
 _SAVING_SHARE = 0.01
-
-
-@dataclass(frozen=True)
-class Band:
-    """When a series of numbers leaves its level: the rule of this module, with its numbers.
-
-    The band is made of `window` observations; it is left when each of the `in_a_row` after them lies above its mean by
-    `margin` and by `deviations` of its standard deviations. Observations before step `after` do not count: healthy
-    trainings pass through a collapse while they warm up (in the embedded series the cosine at the last block is 0.10 at
-    step 0, 0.98 at 64 and 0.13 at 8192). A training that warms up for longer needs a later `after`.
-    """
-
-    after: int = 1024
-    window: int = 5
-    margin: float = 0.1
-    deviations: float = 4.0
-    in_a_row: int = 2
-
-    def left(self, values: Sequence[float]) -> bool:
-        """Whether the last values lie above the band that the ones before them make.
-
-        >>> Band().left([0.2, 0.21, 0.2, 0.19, 0.2, 0.5, 0.6]), Band().left([0.2, 0.21, 0.2, 0.19, 0.2, 0.22, 0.21])
-        (True, False)
-        """
-        if len(values) < self.window + self.in_a_row:
-            return False
-        before = np.array(values[-self.window - self.in_a_row : -self.in_a_row])
-        bar = before.mean() + max(self.margin, self.deviations * before.std(ddof=1))
-        return all(value > bar for value in values[-self.in_a_row :])
 
 
 class AnisotropyMonitor(TrainerCallback):
@@ -96,9 +74,10 @@ class AnisotropyMonitor(TrainerCallback):
       queries, keys and rows out, as models without attention need it.
     - `every` so many steps, or at `steps`: "log" (0, 1, 2, 4, …, 1024, then every 1024) or a list.
     - `out`: keep a run there; `existing="replace"` removes what an earlier training left, "resume" goes on with it.
+    - `rules`: when to warn (`inference.thresholds.RULES`); `band`: another band for the rule of drift.
     - `on_warning`: "warn", "stop" (the training), or a function of the message.
 
-    `rows` and `warned` hold what was seen, `should_stop` tells a loop of your own to end.
+    `rows`, `alarms` and `warned` (their sentences) hold what was seen, `should_stop` tells a loop of your own to end.
     """
 
     def __init__(
@@ -115,6 +94,7 @@ class AnisotropyMonitor(TrainerCallback):
         out: str | Path | None = None,
         existing: Existing = "resume",
         band: Band | None = None,
+        rules: Sequence[Rule] = RULES,
         on_warning: OnWarning = "warn",
     ) -> None:
         if every is not None and every < 1:
@@ -125,9 +105,13 @@ class AnisotropyMonitor(TrainerCallback):
             raise UsageError("unknown steps", got=self.steps, expected="'log' or a list of steps")
         self.out = None if out is None else Path(out)
         self.existing: Existing = existing
-        self.band, self.on_warning = band or Band(), on_warning
+        self.rules, self.on_warning = tuple(rules), on_warning
+        if band is not None:
+            self.rules = tuple(replace(rule, band=band) if rule.name == "drift" else rule for rule in rules)
         self.rows: list[Row] = []
         self.warned: list[str] = []
+        self.alarms: list[Alarm] = []
+        self._lookout = Lookout(self.rules)
         self.should_stop = False
         self._trainer: Any = None
         self._widths: dict[str, int] = {}  # dimensions of a head, by layer
@@ -164,7 +148,8 @@ class AnisotropyMonitor(TrainerCallback):
         self._begin()
         self._forget(step)
         self.rows += rows
-        self._warn(self.check())
+        for alarm in self._lookout.see(rows):
+            self._warn(alarm)
         self._seconds += time.monotonic() - started
         if self.out is not None:
             with _told_not_raised():
@@ -178,32 +163,13 @@ class AnisotropyMonitor(TrainerCallback):
 
     # -- the early warning -------------------------------------------------------------------------------------------
 
-    def last_cosines(self) -> list[float]:
-        """The average cosine at the last site, along the observations that count for the band."""
-        mine = [row for row in self.rows if row.metric == "mean_cosine"]
-        mine = [row for row in mine if row.site == mine[-1].site and (row.step or 0) >= self.band.after]
-        return [row.value for row in mine if row.value is not None]
-
-    def check(self) -> str | None:
-        """The warning that is due after the last observation, if any."""
-        step = self.rows[-1].step if self.rows else None
-        for row in self.rows:
-            if row.step == step and row.metric == "nonfinite_vectors" and row.value:
-                return f"{row.value:.0f} states at {row.site} are NaN or infinite at step {step}"
-        values = self.last_cosines()
-        if not self.band.left(values):
-            return None
-        level = np.mean(values[-self.band.window - self.band.in_a_row : -self.band.in_a_row])
-        return f"the average cosine at the last site left its band: {level:.3f} → {values[-1]:.3f} at step {step}"
-
-    def _warn(self, message: str | None) -> None:
-        if message is None:
-            return
-        self.warned.append(message)
+    def _warn(self, alarm: Alarm) -> None:
+        self.alarms.append(alarm)
+        self.warned.append(alarm.message)
         if callable(self.on_warning):
-            self.on_warning(message)
+            self.on_warning(alarm.message)
             return
-        warnings.warn(message, stacklevel=3)
+        warnings.warn(alarm.message, stacklevel=3)
         self.should_stop = self.should_stop or self.on_warning == "stop"
 
     def _agree(self) -> None:
@@ -230,6 +196,7 @@ class AnisotropyMonitor(TrainerCallback):
             begin(self.out, command=COMMAND, settings=self.settings, in_memory=IN_MEMORY)
         if kept is not None:
             self.rows, self.warned = kept.rows(), list(kept.manifest["notes"])
+            self._look_again()
             self._seconds = kept.manifest["seconds"] or 0.0
 
     def _forget(self, step: int) -> None:
@@ -237,9 +204,17 @@ class AnisotropyMonitor(TrainerCallback):
         if self.rows and (self.rows[-1].step or 0) >= step:
             self.rows = [row for row in self.rows if row.step is not None and row.step < step]
             self.warned = self.warned if self.rows else []
+            self._look_again()
         for file in self._files():
             if _step_of(file) >= step:
                 file.unlink()
+
+    def _look_again(self) -> None:
+        """The rules see the rows that there are, from the first on; what they say was said."""
+        self._lookout = Lookout(self.rules)
+        self.alarms = [
+            alarm for _, some in groupby(self.rows, key=lambda r: r.step) for alarm in self._lookout.see(some)
+        ]
 
     def _keep(self, folder: Path, sums: ProbeSums, step: int) -> None:
         self._unwritten = True

@@ -8,6 +8,9 @@ The pass is made in eval mode, without gradients and outside autocast; afterward
 that it was in. No random number is drawn and no weight is touched. The head is left out, as its logits would be the
 largest tensor of all, unless weights are sharded: those only come together when the whole model runs.
 
+The spectrum comes from a fixed sample of states at each site (hashed by sequence and position, so the same ones at
+every step), by the smaller of its two Gram matrices: its rank is at most their number, which `n` says.
+
 Cost: one forward pass of the probe with eager attention, and sums that take about as long again.
 """
 
@@ -25,6 +28,8 @@ from anisoscope.capture.hidden import HiddenCapture
 from anisoscope.capture.sites import body_of
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inference.directions import direction_estimates
+from anisoscope.inference.extremes import enters, extreme_estimates
+from anisoscope.inference.spectra import sampled_spectrum
 from anisoscope.inputs.files import digest
 from anisoscope.inputs.sources import Source, open_source
 from anisoscope.models.batches.plan import Batch, make_batches
@@ -34,13 +39,17 @@ from anisoscope.runs.study import words_of
 from anisoscope.runs.table import Row
 from anisoscope.runs.work.observers import AttentionSums, HiddenSums
 from anisoscope.runs.work.passes import observe
+from anisoscope.studies.attention.peaks import PARTS
 from anisoscope.studies.attention.rows import attention_rows
 
 LENGTH = 128
 SAMPLE = 64  # queries and keys kept whole, to draw clouds from
+SPECTRUM = 256  # states of a site kept whole, for its spectrum
+SPECTRAL = ("effective_rank", "rankme", "power_law_alpha")
 OF_HEADS = (
     *("query_key_cosine", "query_key_dot", "query_drift_ratio", "key_drift_ratio"),
-    *("entropy", "entropy_normalised", "sink_share", "salience_share"),
+    *("entropy", "entropy_normalised", "sink_share", "salience_share", "entropy_collapse", "max_logit"),
+    *(f"max_logit_{part}" for part in PARTS),
 )
 """What is kept of single heads; of layers everything is."""
 
@@ -55,10 +64,15 @@ class ProbeSums:
 
     def as_rows(self, *, step: int) -> list[Row]:
         like = Row(step=step, protocol=self.protocol)
+        sums = {site: moments.sums() for site, moments in self.hidden.parts.items()}
         rows = [
             replace(like, site=site, layer=layer, **_columns(estimate))
             for site, layer in self.hidden.about()["sites"]
-            for estimate in direction_estimates(self.hidden.parts[site].sums())
+            for estimate in (
+                *direction_estimates(sums[site]),
+                *extreme_estimates(self.hidden.parts[site].extremes, sums[site], sums.get(enters(site))),
+                *sampled_spectrum(self.hidden.parts[site].sample(), SPECTRAL),
+            )
         ]
         of_attention = attention_rows(self.attention.heads, self.attention.rows, like=like)
         return rows + [row for row in of_attention if row.head is None or row.metric in OF_HEADS]
@@ -130,7 +144,7 @@ class Probe:
 
     def _pass(self, module: nn.Module) -> ProbeSums:
         device = sums_device(str(next(module.parameters()).device))
-        hidden = HiddenSums(HiddenCapture(module, sites=self.sites), spectrum=False, sample=0, device=device)
+        hidden = HiddenSums(HiddenCapture(module, sites=self.sites), spectrum=False, sample=SPECTRUM, device=device)
         attention = AttentionSums(sample=SAMPLE)
         observers = {"hidden": hidden, "attention": attention} if self.attention else {"hidden": hidden}
         watched = OpenModel(module, self.processor, "", type(module).__name__, None, "", None)

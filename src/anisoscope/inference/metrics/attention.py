@@ -52,6 +52,35 @@ ATTENTION = (
     _share(
         "sink_epsilon", "sinks above 0.3", "How often the average probability of the first key exceeds 0.3 (Gu et al.)."
     ),
+    _share(
+        "entropy_collapse",
+        "collapsed rows",
+        "Share of rows whose entropy is below a tenth of that of uniform attention.",
+    ),
+    _share("one_key_share", "rows on one key", "Share of rows that give one key a probability above 0.99."),
+    _cosine(
+        "output_value_cosine",
+        "output with own value",
+        "Cosine of what a head puts out with the value of the query's own position.",
+    ),
+    *(
+        _metric(f"{one}_norm", f"norm of {many}", f"Average norm of the {many} of a head.", low=0.0)
+        for one, many in (*_sides, ("value", "values"))
+    ),
+    _metric(
+        "max_logit",
+        "greatest logit",
+        "Greatest score q·k·scale of a head over all visible pairs; it grows with their number.",
+    ),
+    *(
+        _metric(f"max_logit_{part}", f"greatest logit, {formula}", f"Part {formula} of the greatest logit: {what}.")
+        for part, formula, what in (
+            ("means", "Q̄·K̄", "of the mean query and the mean key, which softmax does not see"),
+            ("query", "δq·K̄", "of the query's deviation and the mean key, which softmax does not see"),
+            ("salience", "Q̄·δk", "of the mean query and the key's deviation"),
+            ("content", "δq·δk", "of both deviations"),
+        )
+    ),
     _metric("score_mean", "mean score", "Average content score q·k·scale, each row weighing the same."),
     _metric("score_sd", "sd of scores", "Standard deviation of the content scores.", low=0.0),
     _metric(

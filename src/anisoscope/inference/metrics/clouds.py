@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from anisoscope.geometry import cosine, drift
+from anisoscope.geometry import cosine, drift, outliers
+from anisoscope.geometry.nulls import extremes
 from anisoscope.geometry.nulls import isotropic as null
 from anisoscope.geometry.nulls.isotropic import NullValue
 from anisoscope.geometry.spectrum import OF_EIGENVALUES
@@ -67,6 +68,14 @@ _DIRECTIONS = (
         of=drift.drift_ratio,
         reads=("x", "norm2", "n"),
         null=partial(null.direction_null, "drift_ratio"),
+    ),
+    _direction(
+        "kurtosis",
+        "kurtosis of coordinates",
+        "E[x⁴]/E[x²]² over all coordinates: 3 if they are Gaussian, large where a few of them dwarf the rest.",
+        of=outliers.kurtosis,
+        reads=("fourth", "norm2", "n"),
+        null=extremes.coordinate_kurtosis,
     ),
     Metric(
         "cosine_share",
@@ -310,6 +319,25 @@ _NEIGHBOURHOOD = (
     ),
 )
 
+_extreme = partial(Metric, group="activations", low=0.0)
+_ACTIVATIONS = (
+    _extreme("massive_activation", "largest activation", "Largest absolute coordinate of all vectors."),
+    _extreme(
+        "massive_activation_ratio",
+        "largest over median",
+        "Largest absolute coordinate over the median absolute coordinate.",
+        null=extremes.largest_over_median,
+    ),
+    _extreme(
+        "massive_dimensions",
+        "massive dimensions",
+        "Number of dimensions with an entry above 100 and above 1,000 times the median (Sun et al. 2024).",
+        unit="dimensions",
+        null=constant(0.0),
+    ),
+    _extreme("norm_growth", "norm growth", "Mean norm of a block's output over that of what entered it."),
+)
+
 _counted = partial(Metric, group="counts", low=0.0)
 _COUNTS = (
     _counted("dimension", "dimension", "Number of entries of each vector."),
@@ -324,4 +352,4 @@ _COUNTS = (
     Metric("verdict", "verdict", "What kind of anisotropy the numbers of the cloud show, in words.", "verdict"),
 )
 
-CLOUD = (*_DIRECTIONS, *_SPECTRUM, *_NEIGHBOURHOOD, *_COUNTS)
+CLOUD = (*_DIRECTIONS, *_SPECTRUM, *_NEIGHBOURHOOD, *_ACTIVATIONS, *_COUNTS)

@@ -53,7 +53,7 @@ class HiddenSums(Collection):
     ) -> None:
         super().__init__()
         self.capture = capture
-        self.made = {"spectrum": spectrum, "reservoir": sample, "seed": seed, "device": device}
+        self.made = {"spectrum": spectrum, "reservoir": sample, "seed": seed, "device": device, "maxima": True}
         self._batch: Batch | None = None
         self._keys = np.zeros(0, dtype=np.uint64)
         self._starts = np.zeros(0, dtype=np.int64)
@@ -146,7 +146,7 @@ class AttentionSums(Collection):
                 return
             if f"{name}/rows" not in self.parts:
                 self.parts[f"{name}/rows"] = Rows.like(call)
-            self.parts[f"{name}/rows"].update(call, keys)
+            self.parts[f"{name}/rows"].update(call, keys, starts)
 
         return AttentionCapture(model.module, sink, before_rotary=self.before_rotary)
 

@@ -16,6 +16,10 @@ a layer is of the mean over heads, so it knows that heads vary together. Nulls: 
 | `max_`, `median_`, `min_probability` | of a row (figure 9) |
 | `sequence_max`, `sequence_min` | probabilities over all rows of a sequence (figure 10) |
 | `sink_share`, `self_share` | probability of the first key, of the own position |
+| `query_norm`, `key_norm`, `value_norm` | average norms; values where attention goes through the library's interface |
+| `entropy_collapse`, `one_key_share` | share of rows with entropy below log m / 10; with a probability above 0.99 |
+| `output_value_cosine` | cosine of the head's output with the value of the query's own position |
+| `max_logit` and its parts | see `peaks` |
 | `sink_alpha`, `sink_epsilon` | Gu et al.: mean probability of the first key over all rows; how often it is > 0.3 |
 | `score_mean`, `score_sd` | of the content scores q·k·scale, each row weighing the same |
 | `score_variance` | of the content scores within a row, which is all that softmax sees |
@@ -51,6 +55,7 @@ from anisoscope.geometry.queries_keys import (
 )
 from anisoscope.inference.jackknife import jackknife, without_each
 from anisoscope.runs.table import Row
+from anisoscope.studies.attention.peaks import peak_rows
 
 Array = NDArray[np.float64]
 Which = Literal["union", "queries", "keys"]
@@ -62,9 +67,11 @@ def attention_rows(heads: Mapping[str, Heads], rows: Mapping[str, Rows], *, like
     layers = _layers(heads)
     table: list[Row] = []
     for site, cloud in heads.items():
+        here = replace(blank, site=site, layer=layers[site])
         estimates = [*_of_heads(cloud), *(_of_rows(rows[site]) if site in rows else ())]
         for estimate in estimates:
-            table += estimate.as_rows(replace(blank, site=site, layer=layers[site]), group=cloud.group)
+            table += estimate.as_rows(here, group=cloud.group)
+        table += peak_rows(rows[site].peaks, here) if site in rows else ()
     return table
 
 
@@ -146,6 +153,7 @@ def _of_heads(heads: Heads) -> Iterator[_Estimate]:
         null = 1 / counts[side]
         yield _estimate(f"{side}_drift_ratio", drift_ratio, total, norm2, n, sizes=sizes[side], null=null)
         yield _estimate(f"{side}_mean_cosine", mean_cosine, unit, n, sizes=sizes[side], null=0.0)
+        yield _estimate(f"{side}_norm", ratio, _paired(cloud.norm, group), n, sizes=sizes[side])
 
 
 _MEANS: tuple[tuple[str, str, str, str | float | None], ...] = (
@@ -158,6 +166,9 @@ _MEANS: tuple[tuple[str, str, str, str | float | None], ...] = (
     ("sequence_min", "sequence_min", "sequences", None),
     ("sink_share", "sink", "sink_rows", "inverse_visible"),
     ("self_share", "self", "self_rows", "inverse_visible"),
+    ("entropy_collapse", "collapsed", "rows", 0.0),
+    ("one_key_share", "one_key", "rows", 0.0),
+    ("output_value_cosine", "output", "output_rows", None),
     ("sink_alpha", "alpha", "sink_sequences", None),
     ("sink_epsilon", "sinks", "sink_sequences", None),
     ("score_mean", "score", "rows", 0.0),
@@ -173,11 +184,14 @@ def _of_rows(rows: Rows) -> Iterator[_Estimate]:
     sees = f"T = {totals['sink_length'] / max(totals['sink_sequences'], 1):.0f}"
     left_out = f"{totals['one_key_rows']:.0f} rows of one key left out" if totals["one_key_rows"] else ""
     for metric, name, count, null in _MEANS:
-        if totals[count]:
+        if name in sums and totals.get(count):  # runs of earlier versions have fewer sums
             n = sums[count][:, None].astype(float)
             null = totals[null] / totals["rows"] if isinstance(null, str) else null
             note = sees if count == "sink_sequences" else left_out if name.startswith("entropy") else ""
             yield _estimate(metric, ratio, sums[name], n, sizes=n[:, 0], null=null, note=note)
+    if totals.get("values"):
+        group, keys = rows.heads // sums["value"].shape[1], sums["values"][:, None].astype(float)
+        yield _estimate("value_norm", ratio, np.repeat(sums["value"], group, axis=1), keys, sizes=keys[:, 0])
     n = sums["rows"][:, None].astype(float)
     yield _estimate("score_sd", _sd, sums["score"], sums["score_square"], n, sizes=n[:, 0])
     yield from _of_scores(rows, sums)

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from anisoscope.accumulate.sums import Sums
 from anisoscope.capture.embedding import SITE as EMBEDDING
 from anisoscope.capture.hidden import HiddenCapture
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inference.cloud import measure_cloud
+from anisoscope.inference.extremes import enters
 from anisoscope.inference.verdict import Verdict, verdict_of_many
 from anisoscope.models.devices import sums_device
 from anisoscope.runs.measurement import cloud_rows
@@ -82,12 +84,18 @@ def site_rows(part: Part, label: str, *, spectrum: bool = True, neighbours: bool
     shared |= context
     things = THINGS.get(about["model"]["modality"], "vectors")
     found, notes = SiteRows(), []
+    read: dict[str, Sums] = {}
     with track("computing metrics", total=len(order), unit="sites") as bar:
         for name in order:
             moments = part.get(there[name], name)
-            _check_something(name, moments.sums())
+            read[name] = moments.sums()
+            _check_something(name, read[name])
             cloud = measure_cloud(
-                moments, spectra=spectrum, neighbours=neighbours, things="texts" if name == EMBEDDING else things
+                moments,
+                spectra=spectrum,
+                neighbours=neighbours,
+                things="texts" if name == EMBEDDING else things,
+                entered=read.pop(enters(name), None),
             )
             found.rows += cloud_rows(cloud, site=name, layer=layers[name], **shared)
             found.verdicts.append({"model": label, "site": name, **cloud.verdict.as_dict()})

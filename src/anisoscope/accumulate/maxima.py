@@ -1,0 +1,187 @@
+"""Running maxima: the greatest logit of every head, the largest activation of every dimension, and where they were.
+
+A maximum merges like a sum: that of two sets is the greater of their maxima, so chunks, shards and processes combine in
+any order. Equal maxima are told apart by where they were (the smallest sequence key, then the positions).
+
+`Peaks` holds, for each head, the greatest score q·k·scaling over the visible pairs of rows that count, with q and k
+themselves: the mean query and the mean key are known only at the end, and only then can the score be split at them
+(`geometry.queries_keys.split_logit`). Scores are those of content alone, before position bias, soft cap and mask, in
+float64 of the vectors as the model made them.
+
+`Extremes` holds the largest |x| of each dimension of a cloud, and a histogram of all |x| whose bins are those of a
+float, its exponent and the first four bits of its mantissa: a bin is at most 6 % wide, so the median is right to 3 %.
+
+Memory O(heads · d_head) and O(d), constant in the corpus; time one pass over scores, one or two over activations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anisoscope.accumulate.heads import by_row, zeros
+from anisoscope.accumulate.keys import Keys
+from anisoscope.errors import StoreError
+
+_SHIFT = 23 - 4
+CELLS = 2 ** (31 - _SHIFT)  # of float32 numbers that are not negative
+
+
+class _Running:
+    """Tensors by name: `greatest` (m,) with the `where` (m, 3) of each and what goes with it, and plain sums."""
+
+    follows: tuple[str, ...] = ()  # tensors whose rows belong to a maximum
+
+    def __init__(self, tensors: dict[str, Tensor]) -> None:
+        self.tensors = tensors
+
+    def take(self, found: Mapping[str, Tensor]) -> None:
+        """Take over each maximum that is greater, or equal and earlier."""
+        mine, theirs = self.tensors["greatest"], found["greatest"]
+        tied = theirs == mine
+        better = (theirs > mine) | (
+            tied & _earlier(found["where"], self.tensors["where"]) if bool(tied.any()) else False
+        )
+        for name in ("greatest", "where", *self.follows):
+            self.tensors[name][better] = found[name][better]
+
+    def merge(self, other: _Running) -> None:
+        shapes = [{name: tuple(t.shape) for name, t in one.tensors.items()} for one in (self, other)]
+        if shapes[0] != shapes[1]:
+            raise StoreError("cannot join the maxima of other shapes", got=shapes[1], expected=shapes[0])
+        self.take(other.tensors)
+        for name in self.tensors.keys() - {"greatest", "where", *self.follows}:
+            self.tensors[name] += other.tensors[name]
+
+    def state(self) -> dict[str, Tensor]:
+        return dict(self.tensors)
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
+        made = cls.__new__(cls)
+        made.tensors = {name: tensor.clone() for name, tensor in state.items()}
+        return made
+
+
+class ScoredPairs(Protocol):
+    """What `Peaks` reads of an attention call (`capture.attention.call.AttentionCall`)."""
+
+    @property
+    def score_queries(self) -> Tensor: ...  # (B, heads, Tq, d_head)
+    @property
+    def score_keys(self) -> Tensor: ...  # (B, key heads, Tk, d_head)
+    @property
+    def valid_queries(self) -> Tensor: ...  # (B, Tq)
+    @property
+    def valid_keys(self) -> Tensor: ...  # (B, Tk)
+    @property
+    def visible(self) -> Tensor | None: ...  # (B | 1, Tq | 1, Tk)
+    @property
+    def scaling(self) -> float | None: ...
+    @property
+    def start(self) -> int: ...
+
+
+class Peaks(_Running):
+    """The greatest logit of each head, with its query and its key (times scaling), and the means to split it at."""
+
+    follows = ("query", "key")
+
+    def __init__(self, *, query_heads: int, key_heads: int, d: int) -> None:
+        heads, keys = (query_heads, d), (key_heads, d)
+        nowhere = zeros(query_heads, 3, dtype=torch.int64).fill_(torch.iinfo(torch.int64).max)
+        super().__init__(
+            {"greatest": zeros(query_heads).fill_(-torch.inf), "where": nowhere, "query": zeros(*heads)}
+            | {"key": zeros(*heads), "sum_query": zeros(*heads), "sum_key": zeros(*keys)}
+            | {"square_query": zeros(query_heads), "square_key": zeros(key_heads)}
+            | {"counts": zeros(3, dtype=torch.int64)}  # queries, keys, visible pairs
+        )
+
+    def update(
+        self, call: ScoredPairs, peaks: Tensor, seen: Tensor, sequences: Keys, starts: NDArray[np.int64]
+    ) -> None:
+        """Add one call: `peaks` (B, heads, Tq) is the greatest visible score of each row, `seen` (B, Tq) its keys."""
+        valid = call.valid_queries & (seen > 0)
+        if not bool(valid.any()):
+            return
+        assert call.scaling is not None
+        self._add_means(call, valid, seen, call.scaling)
+        masked = (
+            peaks.nan_to_num(nan=-torch.inf).masked_fill(~valid[:, None], -torch.inf).transpose(0, 1).flatten(1)
+        )  # (heads, B · Tq)
+        place = masked.argmax(1)
+        row, query = place // peaks.shape[2], place % peaks.shape[2]
+        heads = torch.arange(len(place), device=place.device)
+        group = call.score_queries.shape[1] // call.score_keys.shape[1]
+        q = call.score_queries[row, heads, query].double()  # (heads, d)
+        keys = call.score_keys[row, heads // group].double() * call.scaling  # (heads, Tk, d)
+        scores = torch.einsum("hd,hkd->hk", q, keys)
+        if call.visible is not None:
+            shown = call.visible.expand(len(valid), valid.shape[1], -1)[row, query]
+            scores = scores.masked_fill(~shown, -torch.inf)
+        greatest, key = scores.max(1)
+        names, window = by_row(sequences, len(valid))
+        begins = np.repeat(starts, len(valid) // len(starts)) + call.start
+        rows, at_query, at_key = (index.cpu().numpy() for index in (row, query, key))
+        first_query = begins[rows] + window[rows] * valid.shape[1]
+        first_key = begins[rows] + window[rows] * keys.shape[1]
+        where = np.stack([names[rows].view(np.int64), first_query + at_query, first_key + at_key], 1)
+        found = {"greatest": greatest.cpu(), "query": q.cpu(), "key": keys[heads, key].cpu()}
+        self.take(found | {"where": torch.from_numpy(where)})
+
+    def _add_means(self, call: ScoredPairs, valid: Tensor, seen: Tensor, scaling: float) -> None:
+        sides = (("query", call.score_queries, valid, 1.0), ("key", call.score_keys, call.valid_keys, scaling))
+        for side, x, kept, scale in sides:
+            exact = x.double().masked_fill(~kept[:, None, :, None], 0.0) * scale
+            self.tensors[f"sum_{side}"] += exact.sum((0, 2)).cpu()
+            self.tensors[f"square_{side}"] += exact.square().sum((0, 2, 3)).cpu()
+        pairs = seen.masked_fill(~valid, 0).sum()
+        self.tensors["counts"] += torch.stack([valid.sum(), call.valid_keys.sum(), pairs]).cpu()
+
+
+class Extremes(_Running):
+    """The largest |x| of each dimension, where it was (sequence, position), and the histogram of all |x|."""
+
+    def __init__(self, d: int) -> None:
+        nowhere = zeros(d, 3, dtype=torch.int64).fill_(torch.iinfo(torch.int64).max)
+        super().__init__({"greatest": zeros(d).fill_(-torch.inf), "where": nowhere})
+        self.tensors["cells"] = zeros(CELLS, dtype=torch.int64)
+
+    def update(self, x: Tensor, sequences: Keys, positions: NDArray[np.int64]) -> None:
+        """Add finite vectors x (n, d) of the given sequences and positions."""
+        size = x.abs()
+        self.tensors["cells"] += torch.bincount(_cells(size).flatten(), minlength=CELLS).cpu()
+        greatest, row = size.max(0)
+        rows = row.cpu().numpy()
+        where = np.stack([sequences[rows].view(np.int64), positions[rows], np.zeros_like(rows)], 1)
+        self.take({"greatest": greatest.double().cpu(), "where": torch.from_numpy(where)})
+
+    def median(self) -> float | None:
+        """The median of all |x|, read within its bin as if numbers lay evenly there; missing without numbers."""
+        cells = self.tensors["cells"].numpy()
+        total = int(cells.sum())
+        if not total:
+            return None
+        below = np.cumsum(cells)
+        cell = int(np.searchsorted(below, (total + 1) // 2))
+        low, high = (np.array([cell, cell + 1], np.int32) << _SHIFT).view(np.float32).astype(np.float64)
+        within = (total / 2 - (below[cell] - cells[cell])) / cells[cell]
+        return float(low + np.clip(within, 0, 1) * (high - low))
+
+
+def _cells(size: Tensor) -> Tensor:
+    """The bin of each number that is not negative; those beyond float32 fall into the last finite bin."""
+    least = size.float().clamp(max=torch.finfo(torch.float32).max)
+    return least.contiguous().view(torch.int32) >> _SHIFT
+
+
+def _earlier(a: Tensor, b: Tensor) -> Tensor:
+    """Whether each row of integers a (m, k) comes before that of b in lexical order."""
+    differs = a != b
+    first = differs.int().argmax(1, keepdim=True)
+    return (a.gather(1, first) < b.gather(1, first)).squeeze(1)

@@ -1,0 +1,73 @@
+"""Estimates of what stands out of a cloud: its largest entry, where it is, and how norms grow from block to block.
+
+A maximum grows with the number of vectors and has no interval: compare it at equal data. The note names the dimension
+and the position (within its sequence) of the largest entries. Source: Sun et al., "Massive Activations in Large
+Language Models", COLM 2024, which calls an entry massive above 100 and above 1,000 times the median.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from anisoscope.accumulate.sums import Sums
+from anisoscope.geometry.missing import Values, ratio
+from anisoscope.geometry.nulls.extremes import expected_maximum
+from anisoscope.inference.estimates import Estimate, estimated
+from anisoscope.inference.jackknife import jackknife_of
+from anisoscope.inference.metrics import METRICS
+from anisoscope.inference.thresholds import THRESHOLDS
+
+if TYPE_CHECKING:
+    from anisoscope.accumulate.maxima import Extremes
+
+NAMED = 5  # dimensions in a note
+
+
+def extreme_estimates(extremes: Extremes | None, sums: Sums, entered: Sums | None = None) -> list[Estimate]:
+    """Largest entries, where they were kept, and the growth of the norm, where the block's input is known."""
+    found = [] if extremes is None or not sums.n else _activations(extremes, sums)
+    if entered is not None and len(entered.group_n) == len(sums.group_n):
+        groups = (sums.group_norm, sums.group_n, entered.group_norm, entered.group_n)
+        value, low, high = jackknife_of(_growth, *groups, sizes=sums.group_n)
+        found.append(estimated(METRICS["norm_growth"], value, low, high, n=sums.n, d=sums.d))
+    return found
+
+
+def _activations(extremes: Extremes, sums: Sums) -> list[Estimate]:
+    largest, where = extremes.tensors["greatest"].numpy(), extremes.tensors["where"].numpy()
+    order = np.argsort(-largest, kind="stable")
+    top, median = float(largest[order[0]]), extremes.median()
+    place = f"dimension {order[0]} at position {where[order[0], 1]}"
+    rms = (sums.sum_norm2 / (sums.n * sums.d)) ** 0.5
+    times = expected_maximum(sums.n * sums.d, absolute=True)
+    null = None if times is None or not np.isfinite(rms) else times * rms
+    bar = np.inf if median is None else max(THRESHOLDS.massive_value, THRESHOLDS.massive_ratio * median)
+    massive = [int(k) for k in order if largest[k] > bar]
+    named = ", ".join(f"{k} (position {where[k, 1]})" for k in massive[:NAMED]) + " …" * (len(massive) > NAMED)
+    told = {"massive_activation_ratio": (ratio(top, median or 0.0), place)}
+    told |= {"massive_dimensions": (float(len(massive)), named)}
+    return [
+        Estimate("massive_activation", top, null=null, n=sums.n, note=place),
+        *(estimated(METRICS[name], value, n=sums.n, d=sums.d, note=note) for name, (value, note) in told.items()),
+    ]
+
+
+def _growth(norm: ArrayLike, n: ArrayLike, norm_before: ArrayLike, n_before: ArrayLike) -> Values:
+    return ratio(np.asarray(norm) * n_before, np.asarray(norm_before) * n)
+
+
+def enters(site: str) -> str:
+    """The site that a block reads, by its name; empty for anything but a block.
+
+    >>> enters("decoder.block.3"), enters("block.0"), enters("stage.1.block.2"), enters("final_norm")
+    ('decoder.block.2', 'embeddings', 'stage.1.block.1', '')
+    """
+    block = re.fullmatch(r"(.*)block\.(\d+)", site)
+    if block is None:
+        return ""
+    stack, number = block[1], int(block[2])
+    return f"{stack}block.{number - 1}" if number else f"{'' if stack.startswith('stage.') else stack}embeddings"

@@ -1,0 +1,156 @@
+"""Running maxima against brute force on whole arrays in float64, and however the data is split."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anisoscope.accumulate.maxima import Extremes, Peaks
+from anisoscope.accumulate.rows import Rows
+from anisoscope.capture.attention.call import AttentionCall
+from anisoscope.errors import StoreError
+from anisoscope.geometry.nulls.extremes import coordinate_kurtosis, expected_maximum, largest_over_median
+from anisoscope.geometry.queries_keys import split_logit
+
+HEADS, KEY_HEADS, D, SCALING = 4, 2, 3, 0.4
+
+
+def _call(seed: int, *, batch: int = 3, length: int = 7, causal: bool = True) -> AttentionCall:
+    rng = np.random.default_rng(seed)
+    query = torch.from_numpy(rng.normal(size=(batch, HEADS, length, D)) + 1.0)
+    key = torch.from_numpy(rng.normal(size=(batch, KEY_HEADS, length, D)) - 0.5)
+    seen = torch.from_numpy(np.tril(np.ones((1, length, length), dtype=bool))) if causal else None
+    valid = torch.ones(batch, length, dtype=torch.bool)
+    valid[0, -2:] = False
+    return AttentionCall(
+        queries=query,
+        keys=key,
+        kind="self",
+        valid_queries=valid,
+        valid_keys=valid,
+        visible=None if seen is None else seen & valid[:, None],
+        scaling=SCALING,
+        score_queries=query,
+        score_keys=key,
+        mask=None if seen is None else torch.where(seen & valid[:, None], 0.0, -1e9).unsqueeze(1),
+        query_chunk=3,
+    )
+
+
+def _keys(seed: int, batch: int = 3) -> np.ndarray:
+    return np.arange(batch, dtype=np.uint64) + np.uint64(100 * seed)
+
+
+def _greatest(call: AttentionCall, head: int) -> tuple[float, tuple[int, int, int]]:
+    """The greatest visible score of a head and its place, by a loop over all pairs."""
+    q, k = call.score_queries.numpy(), call.score_keys.numpy()
+    best = (-np.inf, (0, 0, 0))
+    for b, i, j in np.ndindex(len(q), q.shape[2], k.shape[2]):
+        shown = call.visible is None or bool(call.visible[b, i, j])
+        if shown and call.valid_queries[b, i]:
+            best = max(best, (float(q[b, head, i] @ k[b, head // 2, j] * SCALING), (b, i, j)))
+    return best
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_greatest_logit_is_that_of_a_loop_over_all_pairs(causal: bool) -> None:
+    call = _call(1, causal=causal)
+    rows = Rows.like(call)
+    rows.update(call, _keys(1), np.array([0, 50, 90]))
+    found = {name: tensor.numpy() for name, tensor in rows.peaks.tensors.items()}
+    for head in range(HEADS):
+        value, (b, i, j) = _greatest(call, head)
+        assert found["greatest"][head] == pytest.approx(value, rel=1e-12)
+        start = [0, 50, 90][b]
+        assert found["where"][head].tolist() == [100 + b, start + i, start + j]
+        np.testing.assert_allclose(found["query"][head], call.score_queries[b, head, i], rtol=1e-12)
+        np.testing.assert_allclose(found["key"][head], call.score_keys[b, head // 2, j] * SCALING, rtol=1e-12)
+    valid = call.valid_queries.numpy()
+    pairs = valid[:, :, None] & (np.ones((3, 7, 7), bool) if call.visible is None else call.visible.numpy())
+    assert found["counts"].tolist() == [valid.sum(), valid.sum(), pairs.sum()]
+    clouds = call.score_queries.transpose(1, 2)[call.valid_queries].numpy()  # (n, heads, d)
+    np.testing.assert_allclose(found["sum_query"], clouds.sum(0), rtol=1e-12)
+    np.testing.assert_allclose(found["square_query"], (clouds**2).sum((0, 2)), rtol=1e-12)
+
+
+def test_a_score_that_is_nan_hides_no_other() -> None:
+    call = _call(2, causal=False)
+    call.score_queries[1, 0, 3] = torch.nan
+    rows = Rows.like(call)
+    rows.update(call, _keys(2))
+    call.valid_queries = call.valid_queries.clone()
+    call.valid_queries[1, 3] = False
+    assert rows.peaks.tensors["greatest"][0] == pytest.approx(_greatest(call, 0)[0], rel=1e-12)
+
+
+@given(st.permutations(range(4)), st.integers(1, 3))
+@settings(max_examples=20, deadline=None)
+def test_peaks_do_not_depend_on_the_order_or_the_split(order: list[int], cut: int) -> None:
+    parts = [Rows(query_heads=HEADS, key_heads=KEY_HEADS, d=D) for _ in range(3)]
+    whole, first, second = parts
+    for seed in range(4):
+        whole.update(_call(seed), _keys(seed))
+    for place, seed in enumerate(order):
+        (first if place < cut else second).update(_call(seed), _keys(seed))
+    second = Rows.from_state(second.state())
+    second.merge(first)
+    for name, expected in whole.peaks.state().items():
+        np.testing.assert_allclose(second.peaks.state()[name], expected, rtol=1e-12, err_msg=name)
+
+
+def test_equal_maxima_are_told_apart_by_where_they_were() -> None:
+    parts = [Extremes(2) for _ in range(2)]
+    for part, key in zip(parts, (9, 4), strict=True):
+        part.update(torch.tensor([[1.0, -2.0]]), np.array([key], np.uint64), np.array([3]))
+    parts[0].merge(parts[1])
+    parts[1].merge(Extremes(2))
+    assert parts[0].tensors["where"].tolist() == [[4, 3, 0], [4, 3, 0]] == parts[1].tensors["where"].tolist()
+
+
+def test_maxima_of_other_shapes_do_not_merge() -> None:
+    with pytest.raises(StoreError, match="other shapes"):
+        Peaks(query_heads=2, key_heads=2, d=4).merge(Peaks(query_heads=2, key_heads=1, d=4))
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e5])
+def test_extremes_are_those_of_the_whole_array(scale: float) -> None:
+    x = np.random.default_rng(3).standard_t(3, size=(400, 6)).astype(np.float32) * np.float32(scale)
+    extremes, keys, places = Extremes(6), np.arange(400, dtype=np.uint64) // 20, np.arange(400) % 20
+    for rows in np.array_split(np.random.default_rng(4).permutation(400), 5):
+        extremes.update(torch.from_numpy(x[rows]), keys[rows].astype(np.uint64), places[rows])
+    size = np.abs(x.astype(np.float64))
+    np.testing.assert_array_equal(extremes.tensors["greatest"], size.max(0))
+    row = size.argmax(0)
+    np.testing.assert_array_equal(extremes.tensors["where"][:, :2], np.stack([row // 20, row % 20], 1))
+    assert extremes.median() == pytest.approx(np.median(size), rel=0.01)
+    assert int(extremes.tensors["cells"].sum()) == x.size
+
+
+def test_no_vectors_have_no_median() -> None:
+    assert Extremes(3).median() is None
+
+
+def test_a_split_logit_adds_up_and_its_first_parts_do_not_depend_on_the_key() -> None:
+    rng = np.random.default_rng(5)
+    q, k, q0, k0 = rng.normal(size=(4, 6, 3))
+    parts = split_logit(q, k, q0, k0)
+    np.testing.assert_allclose(np.sum(parts, axis=0), np.einsum("id,id->i", q, k), rtol=1e-12)
+    other = split_logit(q, rng.normal(size=(6, 3)), q0, k0)
+    np.testing.assert_array_equal(parts.means, other.means)
+    np.testing.assert_array_equal(parts.query, other.query)
+
+
+def test_nulls_of_maxima_and_kurtosis_are_those_of_simulated_gaussians() -> None:
+    rng = np.random.default_rng(6)
+    x = rng.standard_normal((200, 100 * 20))
+    assert expected_maximum(2000) == pytest.approx(x.max(1).mean(), rel=0.02)
+    ratios = [np.abs(row).max() / np.median(np.abs(row)) for row in x]
+    expected = largest_over_median(100, 20)
+    assert expected is not None
+    assert expected.value == pytest.approx(np.mean(ratios), rel=0.02)
+    u = rng.standard_normal((100_000, 5))
+    u /= np.linalg.norm(u, axis=1, keepdims=True)
+    assert coordinate_kurtosis(100_000, 5).value == pytest.approx((u**4).mean() / (u**2).mean() ** 2, rel=0.01)
