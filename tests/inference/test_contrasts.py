@@ -1,0 +1,50 @@
+"""Tests of differences and rates against scipy and simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from anisoscope.inference.contrasts import detectable, equivalence_bound, holm, paired_p, wilson
+
+DRAWS = np.random.default_rng(0).normal(0.03, 0.1, 10)
+
+
+def test_a_difference_is_tested_as_scipy_tests_it() -> None:
+    assert paired_p(list(DRAWS)) == pytest.approx(stats.ttest_1samp(DRAWS, 0).pvalue, rel=1e-12)
+    assert paired_p([0.1]) is None
+    assert equivalence_bound([0.1]) is None
+
+
+def test_at_the_bound_of_equivalence_the_weaker_one_sided_test_is_at_its_level() -> None:
+    bound = equivalence_bound(list(DRAWS))
+    assert bound is not None
+    sides = [
+        stats.ttest_1samp(DRAWS, -bound, alternative="greater").pvalue,
+        stats.ttest_1samp(DRAWS, bound, alternative="less").pvalue,
+    ]
+    assert max(sides) == pytest.approx(0.05, rel=1e-9)
+
+
+def test_holm_rejects_what_the_procedure_rejects() -> None:
+    p = [0.001, 0.02, 0.015, 0.2, 0.04]
+    for level in np.linspace(0.001, 0.999, 57):
+        rejected = set()
+        for rank, place in enumerate(np.argsort(p)):  # step down until the first that stays
+            if p[place] > level / (len(p) - rank):
+                break
+            rejected.add(int(place))
+        assert {place for place, value in enumerate(holm(p)) if value <= level} == rejected
+
+
+@pytest.mark.parametrize(("hits", "n"), [(0, 10), (3, 10), (28, 28)])
+def test_rates_have_the_interval_of_wilson(hits: int, n: int) -> None:
+    expected = stats.binomtest(hits, n).proportion_ci(method="wilson")
+    assert wilson(hits, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+def test_the_detectable_difference_is_found_as_often_as_it_says() -> None:
+    shift = detectable(0.5, 8, power=0.8)
+    draws = np.random.default_rng(1).normal(shift, 0.5, (20_000, 8))
+    assert np.mean(stats.ttest_1samp(draws, 0, axis=1).pvalue < 0.05) == pytest.approx(0.8, abs=0.015)
