@@ -5,7 +5,9 @@ difference of an arm to the control is taken within each seed, and its interval 
 With few seeds this is what can be seen and what cannot: t has 2 degrees of freedom for 3 seeds, and the half-width is
 2.5 standard deviations of a difference.
 
-Intervals are not corrected for the number of arms; of 20 comparisons without effect, one leaves zero out.
+Intervals are not corrected for the number of arms; of 20 comparisons without effect, one leaves zero out. The note of
+each difference has its p-value, for the columns of the summary also Holm's over all arms and columns, and the smallest
+bound within which equivalence can be claimed (`inference.contrasts`).
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from anisoscope.inference.contrasts import equivalence_bound, holm, paired_p
 from anisoscope.runs.table import Row
 from anisoscope.studies.block.rows import interval_over_draws
-from anisoscope.studies.variants.story import BLOCKS, DIFFERENCE, summary
+from anisoscope.studies.variants.story import BLOCKS, COLUMNS, DIFFERENCE, summary
 from anisoscope.training.recipe import Recipe
 
 AVERAGED = (
@@ -95,9 +98,9 @@ def averages(rows: Sequence[Row]) -> list[Row]:
 
 
 def differences(rows: Sequence[Row], *, control: str) -> list[Row]:
-    """Each arm minus the control, seed by seed: the mean of the differences and its interval."""
+    """Each arm minus the control, seed by seed: the mean of the differences, its interval, and its tests as a note."""
     groups = _by_seed(rows)
-    found = []
+    found: list[tuple[Row, list[float]]] = []
     for (arm, *place), group in groups.items():
         reference = groups.get((control, *place), {})
         pairs = [(group[seed].value, reference[seed].value) for seed in group if seed in reference]
@@ -108,8 +111,24 @@ def differences(rows: Sequence[Row], *, control: str) -> list[Row]:
         note = f"minus {control}, paired by {len(values)} seeds"
         like = replace(next(iter(group.values())), seed=None, null=0.0, n=None, note=note)
         mean = sum(values) / len(values)
-        found.append(replace(like, metric=f"{like.metric}{DIFFERENCE}", value=mean, low=low, high=high))
-    return found
+        found.append((replace(like, metric=f"{like.metric}{DIFFERENCE}", value=mean, low=low, high=high), values))
+    return _tested(found)
+
+
+def _tested(found: Sequence[tuple[Row, list[float]]]) -> list[Row]:
+    """The rows with their tests in the note; those of the summary are one family."""
+    family = {(site, metric + DIFFERENCE) for site, metric, _ in COLUMNS}
+    p = {place: value for place, (_, values) in enumerate(found) if (value := paired_p(values)) is not None}
+    told = [place for place in p if (found[place][0].site, found[place][0].metric) in family]
+    corrected = dict(zip(told, holm([p[place] for place in told]), strict=True))
+    rows = []
+    for place, (row, values) in enumerate(found):
+        tests = [f"p {p[place]:.2g}"] if place in p else []
+        tests += [f"{corrected[place]:.2g} by Holm over {len(told)}"] if place in corrected else []
+        bound = equivalence_bound(values)
+        tests += [] if bound is None else [f"equivalent within ±{bound:.3g}"]
+        rows.append(replace(row, note="; ".join([row.note, *tests])))
+    return rows
 
 
 def _by_seed(rows: Sequence[Row]) -> dict[tuple[str, ...], dict[int, Row]]:
