@@ -35,7 +35,8 @@ def draw(trainings: Mapping[Any, Sequence[Mapping[str, float]]], alarms: Any, fa
             if place == 0:
                 handles, labels = axes.get_legend_handles_labels()
                 unique = dict(zip(labels, handles, strict=True))
-                axes.legend(unique.values(), unique.keys(), fontsize=6)
+                axes.legend(unique.values(), unique.keys(), fontsize=6, loc="upper left")
+                axes.set_ylim(2, 2000)
         _leads(figure.add_subplot(grid[1, :]), alarms, failing)
         figure.savefig(path, dpi=160)
 
@@ -45,14 +46,15 @@ def _leads(axes: Any, alarms: Any, failing: set[Any]) -> None:
     from anisoscope.report.figures.style import colour, marker
 
     arms = sorted({arm for arm, _ in failing})
-    names = ("loss rises", "loss behind", "logit_growth", "entropy_collapse", "rank_collapse", "massive_activation")
+    losses, early = ("loss rises", "loss behind"), ("logit_growth", "norm_growth", "entropy_collapse")
+    names = (*losses, *early, "rank_collapse", "massive_activation")
     for place, rule in enumerate(names):
         seen = [(arms.index(arm), alarms[arm, seed][rule]) for arm, seed in failing if seed % 2]
-        seen = [(x + (place - 2.5) * 0.12, step) for x, step in seen if step is not None]
+        seen = [(x + (place - 3) * 0.11, step) for x, step in seen if step is not None]
         axes.plot(
             *zip(*seen, strict=True), linestyle="", marker=marker(place), color=colour(place), label=rule.replace("_", " ")
         )
     axes.set_xticks(range(len(arms)), [arm.replace("_", " ") for arm in arms], rotation=20, ha="right", fontsize=6)
     axes.set(title="First alarm, by way of failing", ylabel="step")
-    axes.legend(ncols=6, fontsize=6, loc="upper center")
-    axes.margins(y=0.15)
+    axes.legend(ncols=4, fontsize=6, loc="upper left")
+    axes.margins(y=0.25)

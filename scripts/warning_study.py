@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from anisoscope.inference.contrasts import wilson
-from anisoscope.inference.thresholds import RULES
+from anisoscope.inference.thresholds import RULES, Rule
 from anisoscope.runs.table import Row
 from anisoscope.watch.rules import alarms_of
 
@@ -31,14 +31,20 @@ Training = tuple[str, int]
 
 @dataclass(frozen=True)
 class Level:
-    """A bound on one number: above it (or below) the rule warns. Half as bad again as any healthy training, at least."""
+    """A bound on one number: above it (or below) the rule warns.
+
+    The bound is twice the worst of the healthy trainings (half of it for a falling number), unless it is `fixed`.
+    """
 
     metric: str
     falling: bool = False
     share: bool = False  # a share: the bound is halfway between the worst healthy value and 1
     after: int = 0
+    fixed: float | None = None
 
     def bound(self, healthy: Sequence[Series]) -> float:
+        if self.fixed is not None:
+            return self.fixed
         values = [line[self.metric] for one in healthy for line in one if line["step"] >= self.after]
         worst = min(values) if self.falling else max(values)
         return (1 + worst) / 2 if self.share else worst / 2 if self.falling else 2 * worst
@@ -58,6 +64,8 @@ LEVELS = {
     "massive_activation": Level("massive_activation_ratio"),
     "kurtosis": Level("kurtosis"),
     "norm_growth": Level("mean_norm"),
+    "logit_growth, fixed": Level("max_logit", fixed=100.0),
+    "entropy_collapse, fixed": Level("entropy_collapse", fixed=0.5),
 }
 
 
@@ -98,12 +106,12 @@ def detectors(healthy: Sequence[Series]) -> dict[str, tuple[str, Callable[[Serie
         found[name] = (words, lambda one, level=level, bound=bound: level.first(one, bound))
     for rule in RULES:
         if rule.band is not None:
-            own = replace(rule, band=replace(rule.band, after=WARM))
-            found[f"{rule.name} band"] = (f"default, from step {WARM}", lambda one, own=own: banded(one, own))
+            own = replace(rule, bound=None, band=replace(rule.band, after=WARM))
+            found[f"{rule.name} band"] = (f"band from step {WARM}", lambda one, own=own: banded(one, own))
     return found
 
 
-def banded(series: Series, rule) -> int | None:
+def banded(series: Series, rule: Rule) -> int | None:
     rows = [Row(step=int(x["step"]), site="block", metric=rule.metric, value=x.get(rule.metric)) for x in series]
     return next((alarm.step for alarm in alarms_of(rows, [rule])), None)
 
@@ -132,7 +140,7 @@ def judge(alarms: Mapping[Training, Mapping[str, int | None]], rule: str, failin
     false, hits = (sum(alarms[one][rule] is not None for one in some) for some in (healthy, bad))
     line: dict[str, object] = {"healthy": len(healthy), "false_alarms": false, "failing": len(bad), "detected": hits}
     rates = {"false": wilson(false, len(healthy)), "detected": wilson(hits, len(bad))}
-    line |= {f"{name}_{end}": round(x, 3) for name, rate in rates.items() for end, x in zip(("low", "high"), rate)}
+    line |= {f"{name}_{end}": round(x, 3) for name, rate in rates.items() for end, x in zip(("low", "high"), rate, strict=True)}
     for other in ("loss rises", "loss behind"):
         pairs = [(alarms[one][rule], alarms[one][other]) for one in bad]
         leads = [theirs - mine for mine, theirs in pairs if mine is not None and theirs is not None]

@@ -107,9 +107,9 @@ def block(**settings: Any) -> Result:
     return _perform("block", settings, {})
 
 
-def variants(data: Names, **settings: Any) -> Result:
+def variants(data: Names = (), **settings: Any) -> Result:
     """Train kinds of attention, or objectives, side by side and measure them."""
-    return _perform("variants", {"data": _listed(data), **settings}, {})
+    return _perform("variants", {**({"data": _listed(data)} if data else {}), **settings}, {})
 
 
 def compare(first: Any, second: Any, **settings: Any) -> Result:

@@ -74,17 +74,25 @@ def test_a_killed_worker_changes_nothing(world: Path, tmp_path: Path) -> None:
     cases.assert_same(tmp_path / "one", tmp_path / "ray", within=1e-9)
 
 
-def test_a_sweep_is_shared_by_checkpoint(world: Path, tmp_path: Path) -> None:
-    words = cases.words_of("sweep", world)
+def assert_shared(words: list[str], tmp_path: Path) -> None:
+    """Two workers of Ray find what one process finds."""
     assert cases.run(*words, "--out", tmp_path / "one").code == 0
     given = [*words, "--engine", "ray", "--workers", "2", "--out", str(tmp_path / "ray")]
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, *given],
-        capture_output=True,
-        text=True,
-        env=cases.environment(),
-        timeout=300,
-        check=False,
-    )
+    command = [sys.executable, "-c", DRIVER, *given]
+    done = subprocess.run(command, capture_output=True, text=True, env=cases.environment(), timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     cases.assert_same(tmp_path / "one", tmp_path / "ray", within=1e-9)
+
+
+def test_a_sweep_is_shared_by_checkpoint(world: Path, tmp_path: Path) -> None:
+    assert_shared(cases.words_of("sweep", world), tmp_path)
+
+
+def test_a_grid_is_shared_by_training(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"The quick brown fox jumps over the lazy dog.\n" * 300)
+    (tmp_path / "plan.toml").write_text(
+        f"data = ['{tmp_path / 'text'}']\ntexts = ['{tmp_path / 'text'}']\nsteps = 2\nseeds = [0, 1]\nlimit = 3\n"
+        "recipe = {layers = 1, hidden = 16, heads = 2, length = 32, batch = 4, validation_batches = 2}\n"
+        "[arms.softmax]\n[arms.no_bias]\nattention = 'no_bias'\n"
+    )
+    assert_shared(["variants", "--plan", str(tmp_path / "plan.toml"), "--threads", "1"], tmp_path)

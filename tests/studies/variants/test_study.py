@@ -76,6 +76,7 @@ def test_arms_differ_in_nothing_but_the_arm() -> None:
         ({"recipe": {"steps": 5}}, "give --steps"),
         ({"recipe": {"attention": "gated"}}, "every arm sets"),
         ({"seeds": "x"}, "seeds"),
+        ({"data": []}, "no text to train on"),
         ({"plan": "absent.toml"}, "no such file"),
         ({"plan": {"wide": {"steps": 1}}}, "all arms share"),
     ],

@@ -54,7 +54,7 @@ SHARED = ("data", "data_sha256", "steps")  # fields of a recipe that are setting
 class VariantsSettings(Settings):
     """What `anisoscope variants` is asked."""
 
-    data: list[str] = option("Text to train on (repeat the option).", short="-d", paths=True, min_length=1)
+    data: list[str] = option("Text to train on (repeat the option), unless the plan says.", [], short="-d", paths=True)
     compare: Literal["attention", "objectives"] = option("Kinds of attention, or objectives.", "attention")
     plan: str | dict[str, dict[str, Any]] | None = option(
         "TOML file of a grid: [arms.NAME] tables of recipe fields, the control first, and any of these settings.", None
@@ -81,6 +81,8 @@ class VariantsSettings(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if not self.data:
+            raise UsageError("no text to train on", do="give --data, or `data` in the plan")
         self.chosen()
         return self
 
