@@ -88,7 +88,11 @@ PYTHON = {
         "anisoscope.runs.table": ("Row",),
         "anisoscope.inference.verdict": ("Verdict",),
     },
-    "During training": {"anisoscope.watch.monitor": ("AnisotropyMonitor", "Band")},
+    "During training": {
+        "anisoscope.watch.monitor": ("AnisotropyMonitor",),
+        "anisoscope.watch.rules": ("Alarm", "alarms_of"),
+        "anisoscope.inference.thresholds": ("Band", "Rule"),
+    },
     "Sums": {
         "anisoscope.accumulate.moments": ("Moments",),
         "anisoscope.accumulate.sums": ("Sums",),

@@ -19,11 +19,13 @@ import zoo
 from anisoscope import measure
 from anisoscope.cli.main import app
 from anisoscope.errors import ModelError, StoreError, UsageError
+from anisoscope.inference.thresholds import RULES
 from anisoscope.report.figures.sweep import figures
 from anisoscope.report.page.data import page_data
 from anisoscope.runs.perform import plan_of
 from anisoscope.runs.store import open_run
 from anisoscope.watch.monitor import AnisotropyMonitor, Band
+from anisoscope.watch.rules import alarms_of
 
 TINY = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 
@@ -308,6 +310,33 @@ def test_it_calls_back_and_lets_the_training_go_on(tmp_path: Path) -> None:
     assert told == monitor.warned
     assert len(told) == 1
     assert max(row.step or 0 for row in monitor.rows) == 12
+
+
+class Sharpen(TrainerCallback):
+    """Multiplies the queries of the first layer by 1.6 at every step from step 7 on."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step >= 7:
+            kwargs["model"].bert.encoder.layer[0].attention.self.query.weight.data.mul_(1.6)
+
+
+EARLY = tuple(replace(rule, band=rule.band and replace(rule.band, after=0)) for rule in RULES)
+
+
+def test_a_healthy_training_is_quiet_and_a_broken_one_is_named(tmp_path: Path) -> None:
+    healthy = AnisotropyMonitor(probe(), every=1, rules=EARLY, on_warning="stop")
+    train(tmp_path, model(), healthy, steps=16)
+    assert healthy.alarms == []
+    assert max(row.step or 0 for row in healthy.rows) == 16
+    broken = AnisotropyMonitor(probe(), every=1, rules=EARLY, on_warning=lambda message: None, out=tmp_path / "watch")
+    train(tmp_path, model(), broken, steps=30, callbacks=[Sharpen()])
+    first = broken.alarms[0]
+    assert (first.rule, first.site) == ("logit_growth", "block.0")
+    assert 7 < first.step <= 20
+    assert first.message in broken.warned
+    assert alarms_of(open_run(tmp_path / "watch").rows(), EARLY) == broken.alarms
+    values = {row.step: row.value for row in broken.rows if (row.site, row.metric) == ("block.0", "max_logit")}
+    assert values[30] > 20 * values[6]  # type: ignore[operator]
 
 
 def test_a_quiet_training_and_the_collapse_of_a_warm_up_are_no_reason_to_warn(

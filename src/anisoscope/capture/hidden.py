@@ -14,7 +14,7 @@ Convolutional maps become one vector per position (`maps="positions"`) or one fl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from anisoscope.capture.hooks import hooked
 from anisoscope.capture.inputs import model_inputs
 from anisoscope.capture.masks import Counted, RowIndex, Specials, WhisperWindow, count_positions
+from anisoscope.capture.parts import with_parts
 from anisoscope.capture.sites import Site, body_of, choose_sites, map_sites
 from anisoscope.capture.unknown import check_sites, hidden_states_option, returned_states
 from anisoscope.errors import ModelError, UsageError
@@ -51,6 +52,7 @@ class HiddenCapture:
         maps: Maps = "positions",
         specials: Specials = "keep",
         whisper_window: WhisperWindow = "speech",
+        parts: bool = False,
     ) -> None:
         _check_choice("maps", maps, ("positions", "flatten"))
         _check_choice("specials", specials, ("keep", "drop"))
@@ -61,10 +63,11 @@ class HiddenCapture:
         self.whisper_window: WhisperWindow = whisper_window
         self.notes: tuple[str, ...] = ()
         self._patterns = [sites] if isinstance(sites, str) else list(sites)
-        found = map_sites(module)
-        self.sites = choose_sites(found.sites, self._patterns)
-        self._unchecked = None if found.known else found.sites
         self._from_library = False
+        found = map_sites(module)
+        self.parts = parts
+        self.sites = self._choose(found.sites)
+        self._unchecked = None if found.known else found.sites
         self._width = getattr(getattr(self.body, "config", None), "hidden_size", None)
 
     @property
@@ -99,8 +102,16 @@ class HiddenCapture:
             return
         with torch.inference_mode():
             checked = check_sites(self.module, self._unchecked, model_inputs(self.module, batch.inputs))
-        self.sites = choose_sites(checked.sites, self._patterns)
-        self.notes, self._from_library, self._unchecked = (checked.note,), checked.from_library, None
+        self._from_library, self._unchecked = checked.from_library, None
+        self.sites = self._choose(checked.sites)
+        self.notes += (checked.note,)
+
+    def _choose(self, sites: Sequence[Site]) -> list[Site]:
+        """The sites that are asked for, with the parts of blocks where those are too."""
+        every = with_parts(self.module, sites) if self.parts and not self._from_library else list(sites)
+        missing = self.parts and len(every) == len(sites)
+        self.notes = ("the parts of its blocks were not found",) if missing else ()
+        return choose_sites(every, self._patterns)
 
     def take_returned(self, output: Any, batch: Batch, sink: Sink) -> None:
         """Feed the sink with the states that the model returned, where those are what is measured."""
@@ -128,6 +139,8 @@ class HiddenCapture:
 
         def receive(site: Site, state: Tensor) -> None:
             state = _joined_streams(state, batch)
+            if site.kind == "part" and state.dim() == 2:  # OPT's MLP reads all positions of a batch as one list
+                state = state.unflatten(0, (len(batch), -1))
             if len(state) != len(batch):
                 got = f"shape {tuple(state.shape)} from {len(batch)} inputs"
                 raise ModelError(

@@ -9,6 +9,7 @@ A **site** is a named place where vectors are looked at. The names, in order of 
 | `final_norm` | what the final norm makes of the last block's output, where there is such a norm |
 | `encoder.…`, `decoder.…` | the same of each stack of an encoder-decoder |
 | `stage.S.block.K`, `stage.S.norm` | staged networks: block K of stage S, and the norm in which a stage ends |
+| `block.K.attention`, `block.K.mlp` | what each part of the block adds, where asked for (`parts.py`) |
 | `char.…`, plain, `final.…` | CANINE: characters, downsampled molecules, characters again |
 
 `hidden_states[-1]` is before the final norm in some models of the library and after it in others; here the two are two
@@ -35,7 +36,7 @@ from anisoscope.capture.families import Positions, Stack, known_stacks
 from anisoscope.capture.unknown import guess_stacks, part_at
 from anisoscope.errors import ModelError, UsageError
 
-Kind = Literal["embeddings", "block", "norm"]
+Kind = Literal["embeddings", "block", "norm", "part"]
 
 
 @dataclass(frozen=True)

@@ -217,6 +217,7 @@ class Hidden(Settings):
         "Convolutional maps: one vector per position, or one per image.", "positions"
     )
     whisper_window: Literal["speech", "all"] = option("Whisper's encoder: states that hear speech, or all.", "speech")
+    parts: bool = option("What attention and MLP of each block add, too (block.3.attention, block.3.mlp).", False)
 
 
 class Embedding(Settings):

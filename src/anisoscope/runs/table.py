@@ -53,6 +53,15 @@ class Row:
         return {name: _missing_if_not_finite(getattr(self, name)) for name in COLUMNS}
 
 
+def is_part(site: str) -> bool:
+    """Whether a site is what a part of a block adds, not a state of the residual stream.
+
+    >>> is_part("decoder.block.3.mlp"), is_part("block.3")
+    (True, False)
+    """
+    return site.endswith((".attention", ".mlp"))
+
+
 COLUMNS = tuple(field.name for field in dataclasses.fields(Row))
 
 

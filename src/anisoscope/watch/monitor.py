@@ -57,6 +57,7 @@ from anisoscope.watch.rules import Alarm, Lookout
 LOGGED = (
     *("mean_cosine", "drift_ratio", "mean_norm", "query_key_cosine", "entropy_normalised"),
     *("effective_rank", "kurtosis", "massive_activation_ratio", "max_logit", "entropy_collapse"),
+    *("logsumexp", "prediction_entropy", "loss", "head_gradient_share"),
 )
 LOG_UNTIL = 1024
 OnWarning = Literal["warn", "stop"] | Callable[[str], None]
@@ -71,7 +72,7 @@ class AnisotropyMonitor(TrainerCallback):
     - `probe`: texts, files, clips or pictures (what `measure` takes as data), read by `processor`; or one batch as the
       model takes it (`input_ids`, `attention_mask`, …), whose rows are the sequences.
     - `sites`, `length`, `limit`: as of a measurement (windows of 128 tokens, all documents); `attention=False` leaves
-      queries, keys and rows out, as models without attention need it.
+      queries, keys and rows out, as models without attention need it; `logits=False` leaves a language-model head out.
     - `every` so many steps, or at `steps`: "log" (0, 1, 2, 4, …, 1024, then every 1024) or a list.
     - `out`: keep a run there; `existing="replace"` removes what an earlier training left, "resume" goes on with it.
     - `rules`: when to warn (`inference.thresholds.RULES`); `band`: another band for the rule of drift.
@@ -89,6 +90,7 @@ class AnisotropyMonitor(TrainerCallback):
         steps: str | Iterable[int] = "log",
         sites: str | Iterable[str] = "*",
         attention: bool = True,
+        logits: bool = True,
         length: int | None = None,
         limit: int | None = None,
         out: str | Path | None = None,
@@ -99,7 +101,8 @@ class AnisotropyMonitor(TrainerCallback):
     ) -> None:
         if every is not None and every < 1:
             raise UsageError("`every` counts steps", got=every)
-        self.probe = Probe(probe, processor, sites=sites, attention=attention, length=length, limit=limit)
+        looked = {"sites": sites, "attention": attention, "logits": logits}
+        self.probe = Probe(probe, processor, length=length, limit=limit, **looked)
         self.every, self.steps = every, steps if isinstance(steps, str) else frozenset(steps)
         if isinstance(self.steps, str) and self.steps != "log":
             raise UsageError("unknown steps", got=self.steps, expected="'log' or a list of steps")

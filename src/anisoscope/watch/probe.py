@@ -5,8 +5,10 @@
     rows = sums.as_rows(step=1000)       # the rows that a sweep has for the checkpoint of that step
 
 The pass is made in eval mode, without gradients and outside autocast; afterwards every part of the model is in the mode
-that it was in. No random number is drawn and no weight is touched. The head is left out, as its logits would be the
-largest tensor of all, unless weights are sharded: those only come together when the whole model runs.
+that it was in. No random number is drawn and no weight is touched. A head that is no language model's is left out,
+unless weights are sharded: those only come together when the whole model runs. Texts are cut into batches whose logits
+stay within 256 MB; `logits=False` leaves that head out too. The gradient at the head is computed from the logits, where
+the batch has `labels` or the model is causal: nothing is differentiated.
 
 The spectrum comes from a fixed sample of states at each site (hashed by sequence and position, so the same ones at
 every step), by the smaller of its two Gram matrices: its rank is at most their number, which `n` says.
@@ -25,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from anisoscope.capture.hidden import HiddenCapture
+from anisoscope.capture.output import batch_positions, output_head
 from anisoscope.capture.sites import body_of
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inference.directions import direction_estimates
@@ -38,9 +41,11 @@ from anisoscope.models.open import OpenModel, open_model
 from anisoscope.runs.study import words_of
 from anisoscope.runs.table import Row
 from anisoscope.runs.work.observers import AttentionSums, HiddenSums
+from anisoscope.runs.work.outputs import OutputSums
 from anisoscope.runs.work.passes import observe
 from anisoscope.studies.attention.peaks import PARTS
 from anisoscope.studies.attention.rows import attention_rows
+from anisoscope.studies.measure.hidden import output_rows
 
 LENGTH = 128
 SAMPLE = 64  # queries and keys kept whole, to draw clouds from
@@ -60,6 +65,7 @@ class ProbeSums:
 
     hidden: HiddenSums
     attention: AttentionSums
+    output: OutputSums
     protocol: str
 
     def as_rows(self, *, step: int) -> list[Row]:
@@ -75,7 +81,8 @@ class ProbeSums:
             )
         ]
         of_attention = attention_rows(self.attention.heads, self.attention.rows, like=like)
-        return rows + [row for row in of_attention if row.head is None or row.metric in OF_HEADS]
+        rows += [row for row in of_attention if row.head is None or row.metric in OF_HEADS]
+        return rows + [row for outputs in self.output.parts.values() for row in output_rows(outputs, like)]
 
 
 def _columns(estimate: Any) -> dict[str, Any]:
@@ -97,6 +104,7 @@ class Probe:
         *,
         sites: str | Iterable[str] = "*",
         attention: bool = True,
+        logits: bool = True,
         length: int | None = None,
         limit: int | None = None,
     ) -> None:
@@ -104,15 +112,17 @@ class Probe:
             raise UsageError("texts need their tokenizer, clips and pictures their processor", got=type(data).__name__)
         self.data, self.processor = data, processor
         self.sites = [sites] if isinstance(sites, str) else list(sites)
-        self.attention, self.length, self.limit = attention, length, limit
+        self.attention, self.logits, self.length, self.limit = attention, logits, length, limit
+        self.labels = data.get("labels") if isinstance(data, Mapping) else None
         self.source: Source[Any] | None = None
-        self.batches: list[Batch] = [_as_batch(data)] if isinstance(data, Mapping) else []
+        self.batches: list[Batch] = [as_batch(data)] if isinstance(data, Mapping) else []
         self._protocol: dict[str, str] = {"batches": "one batch, as it was given"} if self.batches else {}
 
     @property
     def settings(self) -> dict[str, Any]:
         """What a run has to be made with to be comparable; the hash is that of the batches, once they are made."""
-        given = {"sites": self.sites, "attention": self.attention, "length": self.length, "limit": self.limit}
+        given = {"sites": self.sites, "attention": self.attention, "logits": self.logits}
+        given |= {"length": self.length, "limit": self.limit}
         return given | {"probe": self.fingerprint()}
 
     def fingerprint(self) -> str:
@@ -126,7 +136,7 @@ class Probe:
 
     def run(self, model: nn.Module) -> ProbeSums:
         """One pass of the probe through a model in whatever mode it is."""
-        module = running_part(model)
+        module = running_part(model, head=self.logits)
         with at_rest(model):
             if not self.batches:
                 self._cut(module)
@@ -139,29 +149,38 @@ class Probe:
         length = self.length
         if length is None and opened.modality == "text":
             length = min(LENGTH, opened.limit or LENGTH)
-        batches = make_batches(opened, self.source, length=length, limit=self.limit)
+        tokens = batch_positions(module)
+        batches = make_batches(opened, self.source, length=length, limit=self.limit, batch_tokens=tokens)
         self.batches, self._protocol = [batch for _, batch in batches], batches.protocol
 
     def _pass(self, module: nn.Module) -> ProbeSums:
         device = sums_device(str(next(module.parameters()).device))
         hidden = HiddenSums(HiddenCapture(module, sites=self.sites), spectrum=False, sample=SPECTRUM, device=device)
-        attention = AttentionSums(sample=SAMPLE)
-        observers = {"hidden": hidden, "attention": attention} if self.attention else {"hidden": hidden}
+        attention, output = AttentionSums(sample=SAMPLE), OutputSums(self.labels)
+        observers: dict[str, Any] = {"hidden": hidden} | ({"attention": attention} if self.attention else {})
+        if self.logits and output_head(module) is not None and not _is_sharded(module):
+            observers["output"] = output
         watched = OpenModel(module, self.processor, "", type(module).__name__, None, "", None)
         for place, batch in enumerate(self.batches):
             observe(watched, batch, observers, first=place == 0)
         words = [self._protocol, *(observer.about()["protocol"] for observer in observers.values())]
-        return ProbeSums(hidden, attention, words_of({name: word for part in words for name, word in part.items()}))
+        return ProbeSums(
+            hidden, attention, output, words_of({name: word for part in words for name, word in part.items()})
+        )
 
 
-def running_part(model: nn.Module) -> nn.Module:
-    """The part of a model that is run: without what wraps it, and without its head unless its weights are sharded."""
+def running_part(model: nn.Module, *, head: bool = False) -> nn.Module:
+    """The part of a model that is run: without what wraps it, and without its head.
+
+    The head stays where its logits are wanted (`head`) or the weights are sharded.
+    """
     while True:
         inner = getattr(model, "_orig_mod", None) or (
             model.module if isinstance(model, nn.parallel.DistributedDataParallel) else None
         )
         if inner is None:
-            return model if _is_sharded(model) else body_of(model)[0]
+            kept = _is_sharded(model) or (head and output_head(model) is not None)
+            return model if kept else body_of(model)[0]
         model = inner
 
 
@@ -188,7 +207,7 @@ def at_rest(model: nn.Module) -> Iterator[None]:
             part.training = training
 
 
-def _as_batch(given: Mapping[str, Tensor]) -> Batch:
+def as_batch(given: Mapping[str, Tensor]) -> Batch:
     """A batch that somebody made; every row is a sequence, no position is known to be special."""
     inputs = {name: tensor for name, tensor in given.items() if name != "labels"}
     if not inputs or not len(main := next(iter(inputs.values()))):

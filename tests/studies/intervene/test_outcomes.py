@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import zoo
+from anisoscope.capture.output import batch_positions
 from anisoscope.capture.sites import Site, find_sites
 from anisoscope.errors import UsageError
 from anisoscope.inputs.sources import Document, MemorySource
@@ -31,7 +32,7 @@ from anisoscope.runs.work import passes
 from anisoscope.studies.intervene import FACTORS, story
 from anisoscope.studies.intervene.edits import Intervention, Means, _shifting, applied, editing
 from anisoscope.studies.intervene.measuring import MeanSums, ShiftSums, add_means, add_shifts
-from anisoscope.studies.intervene.task import Task, batch_positions, make_task
+from anisoscope.studies.intervene.task import Task, make_task
 
 TEXT = "the cat sat on the mat and looked at the small bird that sang in the old tree by the river "
 

@@ -117,6 +117,26 @@ _INTERVENE = (
     ),
 )
 
+_output = partial(Metric, group="output", low=0.0)
+_OUTPUT = (
+    Metric("logsumexp", "logsumexp", "Logarithm of the sum of exp(logit) over the vocabulary.", "output", unit="nats"),
+    _output("logsumexp_square", "logsumexp squared", "Square of the logsumexp, which a z-loss holds down."),
+    _output("logit_norm", "logit norm", "Norm of the logits of a position."),
+    _output("prediction_entropy", "entropy of the prediction", "Entropy of the predicted distribution.", unit="nats"),
+    _output(
+        "head_gradient_share",
+        "gradient through the head",
+        "Norm of the part of the loss's gradient by the logits that the head passes back, over the whole norm.",
+        high=1.0,
+    ),
+    _output(
+        "gradient_top_energy",
+        "gradient in top directions",
+        "Share of the energy of the gradient by the last state in the top tenth of the directions of these states.",
+        high=1.0,
+    ),
+)
+
 _calibrate = partial(Metric, group="similarity")
 _CALIBRATE = (
     _calibrate("floor_mean", "mean of the floor", "Average cosine of unrelated pairs.", low=-1.0, high=1.0),
@@ -208,4 +228,4 @@ _DRIFT_TESTS = tuple(
     )
 )
 
-STUDIES = (*_BLOCK, *_VOCABULARY, *_FINAL_NORM, *_INTERVENE, *_CALIBRATE, *_TRAINING, *_DRIFT_TESTS)
+STUDIES = (*_BLOCK, *_VOCABULARY, *_FINAL_NORM, *_INTERVENE, *_OUTPUT, *_CALIBRATE, *_TRAINING, *_DRIFT_TESTS)

@@ -15,7 +15,7 @@ import numpy as np
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
 from anisoscope.report.figures.style import COLUMN, NULL, WIDE, colour, label_ends, marker, shown_name, stand_in, style
 from anisoscope.runs.store import Run
-from anisoscope.runs.table import Row
+from anisoscope.runs.table import Row, is_part
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,9 +51,9 @@ def figure_layers(runs: Run | Sequence[Run], *, title: str = "", stands_in: str 
 
 
 def _layers(run: Run) -> list[Row]:
-    """The average cosine of every layer; the vector of a whole text is no layer."""
+    """The average cosine of every layer; the vector of a whole text and what parts of blocks add are no layers."""
     rows = run.rows(metric="mean_cosine", positions="all")
-    return [row for row in rows if row.value is not None and row.site != "embedding"]
+    return [row for row in rows if row.value is not None and row.site != "embedding" and not is_part(row.site)]
 
 
 def depth_label(rows: Sequence[Row]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from anisoscope.runs.story import Story, Table
-from anisoscope.runs.table import Row
+from anisoscope.runs.table import Row, is_part
 
 BEYOND = 1.96  # standard deviations of the null
 _COLUMNS = {
@@ -33,7 +33,7 @@ def agreeing(rows: Iterable[Row], widths: Mapping[str, int]) -> tuple[int, int, 
 
 
 def attention_verdict(rows: Sequence[Row], widths: Mapping[str, int]) -> str:
-    """How many heads agree or oppose beyond chance, how sharp attention is, how much of it is salience."""
+    """How many heads agree or oppose beyond chance, how sharp attention is, how much is salience, the greatest logit."""
     words = []
     found = agreeing(rows, widths)
     if found is not None:
@@ -47,6 +47,9 @@ def attention_verdict(rows: Sequence[Row], widths: Mapping[str, int]) -> str:
         if values:
             middle = (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
             words.append(f"median {name} {middle:.3g}")
+    logits = [(r.value, r.site) for r in rows if r.metric == "max_logit" and r.head is not None and r.value is not None]
+    if logits:
+        words.append("greatest logit {:.3g} ({})".format(*max(logits)))
     return "; ".join(words) + "." if words else ""
 
 
@@ -70,7 +73,7 @@ def _table(rows: Sequence[Row], title: str) -> Table:
             heads.setdefault(row.site.rpartition(".head.")[0], []).append(row.value)
     shown = {metric: name for metric, name in _COLUMNS.items() if any(key[1] == metric for key in value)}
     body = []
-    for site in dict.fromkeys(site for site, metric in value if metric in shown):
+    for site in dict.fromkeys(site for site, metric in value if metric in shown and not is_part(site)):
         cells = {metric: _short(value.get((site, metric))) for metric in shown}
         if heads.get(site):
             cells["query_key_cosine"] = f"{min(heads[site]):+.2f}…{max(heads[site]):+.2f}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from torch import nn
 
 from anisoscope.capture.attention.fallbacks import uses_interface
+from anisoscope.capture.output import batch_positions
 from anisoscope.capture.sites import Site, choose_sites, find_sites
 from anisoscope.errors import UsageError
 from anisoscope.studies.intervene import FACTORS
@@ -18,7 +19,7 @@ from anisoscope.studies.intervene.edits import Intervention, Means, final_bias
 from anisoscope.studies.intervene.measuring import MeanSums, ShiftSums, add_means, add_shifts
 from anisoscope.studies.intervene.outcomes import UNTOUCHED, add_outcomes
 from anisoscope.studies.intervene.sums import Sums
-from anisoscope.studies.intervene.task import Task, batch_positions, make_task
+from anisoscope.studies.intervene.task import Task, make_task
 
 if TYPE_CHECKING:
     from anisoscope.models.open import OpenModel

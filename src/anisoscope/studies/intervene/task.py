@@ -16,16 +16,13 @@ from torch import Tensor
 
 from anisoscope.accumulate.keys import group_of, priority, sequence_keys
 from anisoscope.capture.inputs import model_inputs
+from anisoscope.capture.output import output_head
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from anisoscope.models.batches.plan import Batch
     from anisoscope.models.open import OpenModel
 
 MASKED = 0.15
-_LOGITS = 2**26  # numbers in a batch of logits, by default: 256 MB, and two of them are held
-_POSITIONS = 8192
 
 
 @dataclass(frozen=True)
@@ -72,18 +69,3 @@ def _chosen(keys: np.ndarray, starts: list[int], length: int) -> Tensor:
     places = np.array(starts)[:, None] + np.arange(length)
     hashed = priority(np.repeat(keys, length), places.ravel(), seed=15).reshape(places.shape)
     return torch.from_numpy(hashed < np.uint64(MASKED * 2**64))
-
-
-def output_head(module: nn.Module) -> Any:
-    """The layer that makes logits of the last state; None for bare models and for encoder-decoders."""
-    find = getattr(module, "get_output_embeddings", None)
-    if not callable(find) or getattr(getattr(module, "config", None), "is_encoder_decoder", False):
-        return None
-    return find()
-
-
-def batch_positions(module: nn.Module) -> int:
-    """How many positions a batch may have so that its logits stay small."""
-    head = output_head(module)
-    vocabulary = 1 if head is None else len(head.weight)
-    return max(1, min(_POSITIONS, _LOGITS // vocabulary))

@@ -22,16 +22,22 @@ class MeasureSettings(Models, Data, Hidden, Embedding, Sample):
 
     spectrum: bool = option("Measure the covariance spectrum too.", True)
     neighbours: bool = option("Measure neighbourhoods too (on a sample).", True)
+    logits: bool = option("Measure the logits of the language-model head too.", False)
 
 
 def collect(job: Job) -> Collected:
     """One pass for each model."""
-    from anisoscope.studies.measure.hidden import observers
+    from anisoscope.studies.measure.hidden import observers, smaller_batches
 
-    whole_texts = set(job.settings.sites) == {"embedding"}
+    changes = {"first": set(job.settings.sites) == {"embedding"}}
     return {
-        label: job.run(label, model, lambda model=model: observers(model, job.settings, job.machine), first=whole_texts)
-        for label, model in job.models()
+        label: job.run(
+            label,
+            model,
+            lambda model=model: observers(model, job.settings, job.machine),
+            **changes | (smaller_batches(model, job.machine) if job.settings.logits else {}),
+        )
+        for label, model in job.models(head=job.settings.logits)
     }
 
 
@@ -54,8 +60,9 @@ def conclude(settings: MeasureSettings, collected: Collected) -> Findings:
 def kinds() -> Mapping[str, Any]:
     from anisoscope.runs.work.embeddings import EmbeddingSums
     from anisoscope.runs.work.observers import HiddenSums
+    from anisoscope.runs.work.outputs import OutputSums
 
-    return {"hidden": HiddenSums, "embedding": EmbeddingSums}
+    return {"hidden": HiddenSums, "embedding": EmbeddingSums, "output": OutputSums}
 
 
 def subject(settings: MeasureSettings) -> str:
@@ -80,6 +87,7 @@ Examples:
   anisoscope measure gpt2 EleutherAI/pythia-70m --data texts/ --limit 200
   anisoscope measure sentence-transformers/all-MiniLM-L6-v2 --sites embedding
   anisoscope measure gpt2 --pool mean
+  anisoscope measure gpt2 --logits --parts
   anisoscope measure openai/whisper-base --data recordings/ --whisper-window all
   anisoscope measure microsoft/resnet-50 --data photos/ --maps flatten
   torchrun --nproc-per-node 2 -m anisoscope measure gpt2 --data texts/

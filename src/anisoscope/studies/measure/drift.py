@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from anisoscope.inference.correlation import correlate
-from anisoscope.runs.table import Row
+from anisoscope.runs.table import Row, is_part
 
 AGAINST = ("drift_norm", "drift_ratio")
 METHODS = ("spearman", "pearson")
@@ -50,7 +50,7 @@ def drift_rows(rows: Sequence[Row]) -> list[Row]:
 
 def _layers(rows: Iterable[Row]) -> list[str]:
     names = dict.fromkeys(row.site for row in rows if row.metric == "mean_cosine")
-    return [name for name in names if not name.endswith("norm") and name != "embedding"]
+    return [name for name in names if not name.endswith("norm") and name != "embedding" and not is_part(name)]
 
 
 def _number(value: float | None) -> float:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from anisoscope.accumulate.outputs import Outputs
 from anisoscope.accumulate.sums import Sums
 from anisoscope.capture.embedding import SITE as EMBEDDING
 from anisoscope.capture.hidden import HiddenCapture
+from anisoscope.capture.output import SITE as LOGITS
+from anisoscope.capture.output import batch_positions, output_head
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inference.cloud import measure_cloud
 from anisoscope.inference.extremes import enters
+from anisoscope.inference.outputs import output_estimates
 from anisoscope.inference.verdict import Verdict, verdict_of_many
 from anisoscope.models.devices import sums_device
 from anisoscope.runs.measurement import cloud_rows
@@ -23,6 +27,7 @@ from anisoscope.runs.table import Row
 from anisoscope.runs.work.collected import Part
 from anisoscope.runs.work.embeddings import EmbeddingSums
 from anisoscope.runs.work.observers import HiddenSums
+from anisoscope.runs.work.outputs import OutputSums
 
 if TYPE_CHECKING:
     from anisoscope.models.open import OpenModel
@@ -42,7 +47,7 @@ class SiteRows:
 
 def hidden_sums(model: OpenModel, settings: Any, machine: Machine, **changes: Any) -> HiddenSums:
     """The observer of a model's hidden states, as the settings say."""
-    names = [*Hidden.model_fields] if "maps" in type(settings).model_fields else ["specials"]
+    names = [*Hidden.model_fields] if "maps" in type(settings).model_fields else ["specials", "parts"]
     asked = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
     options = {"spectrum": settings.spectrum and asked.get("maps") != "flatten", "seed": settings.seed}
     options |= {"sample": settings.sample, "device": sums_device(machine.device), **changes}
@@ -65,7 +70,26 @@ def observers(model: OpenModel, settings: Any, machine: Machine) -> dict[str, An
                 expected="modules.json, as sentence-transformers writes it",
                 do="--pool mean, or another way of pooling",
             )
+    if settings.logits:
+        found["output"] = output_sums(model)
     return found
+
+
+def output_sums(model: OpenModel) -> OutputSums:
+    """The observer of a language model's logits."""
+    if output_head(model.module) is None:
+        raise UsageError(
+            "this model has no language-model head",
+            where=model.name,
+            expected="a masked or causal language model",
+            do="leave its logits out",
+        )
+    return OutputSums()
+
+
+def smaller_batches(model: OpenModel, machine: Machine) -> dict[str, int]:
+    """How many positions a batch has where logits are looked at, unless the machine's settings say it."""
+    return {"batch_tokens": machine.batch_tokens or batch_positions(model.module)}
 
 
 def embedding_sums(model: OpenModel, settings: Any, machine: Machine) -> EmbeddingSums:
@@ -101,8 +125,20 @@ def site_rows(part: Part, label: str, *, spectrum: bool = True, neighbours: bool
             found.verdicts.append({"model": label, "site": name, **cloud.verdict.as_dict()})
             notes += [(name, note) for note in cloud.notes]
             bar.advance()
+    found.rows += logits_rows(part, Row(**shared))
     found.notes = gathered(notes)
     return found
+
+
+def logits_rows(part: Part, like: Row) -> list[Row]:
+    """The rows of the logits of a part, where it has any."""
+    return [row for site in part.keys("output") for row in output_rows(part.get("output", site), like)]
+
+
+def output_rows(outputs: Outputs, like: Row) -> list[Row]:
+    """The rows of a model's output."""
+    sums = {name: tensor.numpy() for name, tensor in outputs.sums.items()}
+    return [replace(like, site=LOGITS, **asdict(one)) for one in output_estimates(sums, outputs.vocabulary)]
 
 
 def _check_something(site: str, sums: Any) -> None:

@@ -20,7 +20,7 @@ from anisoscope.studies.attention import Heads
 from anisoscope.studies.sweep.story import story
 
 EMBEDDED = "embedded"  # the name of the series that the package carries
-Part = Literal["hidden", "attention", "vocabulary"]
+Part = Literal["hidden", "attention", "vocabulary", "logits"]
 
 
 class SweepSettings(Data, Heads):
@@ -36,6 +36,7 @@ class SweepSettings(Data, Heads):
     seeds: Seeds | None = option("Which seeds of the series: 0-4 or 0,2.", None)
     sites: list[Part] = option("What to look at.", ["hidden", "attention"], min_length=1)
     specials: Literal["keep", "drop"] = option("Special tokens in hidden states: keep or drop.", "keep")
+    parts: bool = option("What attention and MLP of each block add, too (block.3.attention, block.3.mlp).", False)
     spectrum: bool = option("Measure the spectrum of hidden states too.", False)
     dtype: Dtype = option("Precision of the models.", "float32")
 
@@ -63,8 +64,9 @@ def labels(settings: SweepSettings) -> list[str]:
 
 def kinds() -> Mapping[str, Any]:
     from anisoscope.runs.work.observers import AttentionSums, HiddenSums
+    from anisoscope.runs.work.outputs import OutputSums
 
-    return {"hidden": HiddenSums, "attention": AttentionSums}
+    return {"hidden": HiddenSums, "attention": AttentionSums, "output": OutputSums}
 
 
 STUDY = Study(

@@ -18,7 +18,14 @@ from anisoscope.runs.table import Row
 from anisoscope.runs.work.collected import Collected, Part, report_of
 from anisoscope.studies.attention import attention_context, attention_sums
 from anisoscope.studies.attention.rows import attention_rows
-from anisoscope.studies.measure.hidden import SiteRows, hidden_sums, site_rows
+from anisoscope.studies.measure.hidden import (
+    SiteRows,
+    hidden_sums,
+    logits_rows,
+    output_sums,
+    site_rows,
+    smaller_batches,
+)
 from anisoscope.studies.sweep.dynamics import series_arrays
 from anisoscope.studies.sweep.story import training_verdict
 
@@ -75,6 +82,7 @@ def label_of(checkpoint: Checkpoint) -> str:
 def _observers(model: OpenModel | None, job: Job) -> dict[str, Any]:
     """What is looked at; without a model, empty collections to read sums with."""
     from anisoscope.runs.work.observers import HiddenSums
+    from anisoscope.runs.work.outputs import OutputSums
 
     settings, found = job.settings, {}
     if "hidden" in settings.sites:
@@ -82,13 +90,16 @@ def _observers(model: OpenModel | None, job: Job) -> dict[str, Any]:
         found["hidden"] = HiddenSums() if model is None else hidden_sums(model, settings, job.machine, **sample)
     if "attention" in settings.sites:
         found["attention"] = attention_sums(settings)
+    if "logits" in settings.sites:
+        found["output"] = OutputSums() if model is None else output_sums(model)
     return found
 
 
 def _checkpoint(job: Job, series: Series, checkpoint: Checkpoint, label: str, loaded: _Loaded) -> Part:
     """One pass over one checkpoint, kept on disk."""
     model = loaded.model
-    part = job.run(label, model, lambda: _observers(model, job))
+    changes = smaller_batches(model, job.machine) if "logits" in job.settings.sites else {}
+    part = job.run(label, model, lambda: _observers(model, job), **changes)
     part.about["checkpoint"] = {**asdict(checkpoint), "series": series.name, "sha256": loaded.weights.sha256}
     part.about["sketch"] = [float(entry) for entry in loaded.weights.sketch]
     if "vocabulary" in job.settings.sites and job.first_share:
@@ -117,7 +128,7 @@ def _opened_ahead(todo: Sequence[Checkpoint], job: Job) -> Iterator[tuple[Checkp
 
 
 def _load(checkpoint: Checkpoint, job: Job) -> _Loaded:
-    head = "vocabulary" in job.settings.sites
+    head = bool({"vocabulary", "logits"} & set(job.settings.sites))
     label = label_of(checkpoint)
     model = job.open_model(str(checkpoint.model), label=label, revision=checkpoint.revision, head=head)
     return _Loaded(model, fingerprint(model.module))
@@ -186,6 +197,8 @@ def checkpoint_rows(settings: Any, label: str, part: Part) -> SiteRows:
             seen = f"{site}/rows" in part.keys("attention")
             seen_rows = {site: part.get("attention", f"{site}/rows")} if seen else {}
             found.rows += attention_rows(heads, seen_rows, like=like)
+    if "logits" in settings.sites and "hidden" not in settings.sites:
+        found.rows += logits_rows(part, attention_context(label, part))
     found.rows += [Row(**record) for record in part.about.get("rows", ())]
     return found
 

@@ -86,6 +86,7 @@ def story(rows: Sequence[Row]) -> Story:
     """One line per step, then the layers at the last one."""
     curves = {"cosine": along(rows, "mean_cosine"), "entropy": along(rows, "entropy_normalised")}
     curves |= {"Q drift": along(rows, "query_drift_ratio"), "K drift": along(rows, "key_drift_ratio")}
+    curves |= {"max logit": {step: value for step, (value, _) in highest(rows, "max_logit").items()}}
     shown = {name: curve for name, curve in curves.items() if curve}
     steps = sorted({step for curve in shown.values() for step in curve})
     table = Table(("step", *shown), [[f"{s:,}", *(number(c.get(s)) for c in shown.values())] for s in steps], text=0)
