@@ -219,6 +219,12 @@ class Hidden(Settings):
     whisper_window: Literal["speech", "all"] = option("Whisper's encoder: states that hear speech, or all.", "speech")
 
 
+class Excerpts(Settings):
+    """Whether texts are kept beside sampled vectors."""
+
+    keep_text: bool = option("Keep the text around each sampled vector in the run, for hovering and neighbours.", False)
+
+
 class Embedding(Settings):
     """How one vector is made of a text: the site `embedding`."""
 

@@ -21,6 +21,7 @@ from anisoscope.runs.table import Row
 from anisoscope.runs.work.collected import Part
 from anisoscope.runs.work.embeddings import EmbeddingSums
 from anisoscope.runs.work.observers import HiddenSums
+from anisoscope.runs.work.texts import TextSums
 
 if TYPE_CHECKING:
     from anisoscope.models.open import OpenModel
@@ -63,7 +64,13 @@ def observers(model: OpenModel, settings: Any, machine: Machine) -> dict[str, An
                 expected="modules.json, as sentence-transformers writes it",
                 do="--pool mean, or another way of pooling",
             )
-    return found
+    return found | kept_texts(settings)
+
+
+def kept_texts(settings: Any, **changes: Any) -> dict[str, TextSums]:
+    """The observer of the texts of sampled vectors, where they are to be kept."""
+    made = {"capacity": settings.sample, "seed": settings.seed, "specials": settings.specials, **changes}
+    return {"texts": TextSums(**made)} if settings.keep_text else {}
 
 
 def embedding_sums(model: OpenModel, settings: Any, machine: Machine) -> EmbeddingSums:
