@@ -5,6 +5,7 @@ result.show()                       # what the command prints
 result.plot()                       # interactive, in a notebook
 result.figures("figures/")          # for print: SVG, PDF, PNG
 result.report("report.html")        # the page
+result.markdown()                   # for a model card
 result.table(), result.value("mean_cosine", site="block.3"), result.save("run")
 """
 
@@ -64,6 +65,13 @@ class Result(Measurement):
         check_target(Path(path), kind="page", force=force)
         with self._kept() as run:
             return write_page([run], Path(path), title=title)
+
+    def markdown(self) -> str:
+        """A section for a model card: findings, protocol, how to repeat it, citation."""
+        from anisoscope.report.markdown import markdown
+
+        with self._kept() as run:
+            return markdown([run])
 
     @contextmanager
     def _kept(self) -> Iterator[Run]:

@@ -66,17 +66,17 @@ class TextSums(Collection):
         counted = batch.valid & ~batch.special if self.specials == "drop" else batch.valid
         row, place = (index.numpy() for index in counted.nonzero(as_tuple=True))
         keys, starts = sequence_keys(batch.keys), np.array(batch.starts, dtype=np.int64)
-        ends = batch.valid.sum(1).tolist()
+        words = batch.valid & ~batch.special
 
         def in_context(k: int) -> str:
-            return token_in_context(tokenizer, ids[row[k], : ends[row[k]]].tolist(), int(place[k]))
+            return token_in_context(tokenizer, ids[row[k]].tolist(), words[row[k]].tolist(), int(place[k]))
 
         self.texts(TOKENS).offer(keys[row], starts[row] + place, in_context)
         begins = np.flatnonzero(starts == 0)
         if whole and len(begins):
 
             def document(k: int) -> str:
-                return excerpt(tokenizer.decode(ids[begins[k], : ends[begins[k]]].tolist(), skip_special_tokens=True))
+                return excerpt(tokenizer.decode(ids[begins[k]][words[begins[k]]].tolist()))
 
             self.texts(DOCUMENTS).offer(keys[begins], keys[begins].view(np.int64), document)
 
@@ -95,10 +95,10 @@ def excerpt(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
-def token_in_context(tokenizer: Any, ids: list[int], place: int) -> str:
-    """The token at a place in brackets, between what stands around it."""
-    near = slice(max(0, place - CONTEXT), place), slice(place + 1, place + 1 + CONTEXT)
-    before, after = (tokenizer.decode(ids[side], skip_special_tokens=True) for side in near)
+def token_in_context(tokenizer: Any, ids: list[int], words: list[bool], place: int) -> str:
+    """The token at a place in brackets, between the words around it."""
+    near = range(max(0, place - CONTEXT), place), range(place + 1, min(place + 1 + CONTEXT, len(ids)))
+    before, after = (tokenizer.decode([ids[k] for k in side if words[k]]) for side in near)
     return f"{before[-CONTEXT:]}⟦{tokenizer.decode([ids[place]])}⟧{after[:CONTEXT]}"
 
 

@@ -68,8 +68,8 @@ register({
   name: "Neighbours",
   title: "Neighbours and hubs, by text",
   intro:
-    "A sample of the vectors with the text that each was computed from; a token stands in brackets. The picture keeps " +
-    "two of many dimensions, so trust the lists, which use all.",
+    "A sample of the vectors with the text that each was computed from; a token stands in brackets. The picture " +
+    "keeps two of many dimensions, so trust the lists, which use all.",
   wants: (found) => found.pictures.neighbours.length > 0,
   draw(host, found) {
     const models = found.pictures.neighbours, numbers = (list) => [...list.keys()];
