@@ -18,7 +18,7 @@ import tomli_w
 from anisoscope import __version__
 from anisoscope.report.page.data import run_labels
 from anisoscope.report.page.verdicts import verdict_of
-from anisoscope.report.terminal import plain
+from anisoscope.report.terminal import story_of
 from anisoscope.runs.store import Run
 from anisoscope.runs.story import Table
 from anisoscope.runs.study import study_of
@@ -56,9 +56,7 @@ def escaped(text: object) -> str:
 
 
 def _run(run: Run, label: str) -> list[str]:
-    study, manifest = study_of(run), run.manifest
-    rows = run.rows()
-    story = (plain if study is None or study.story is None or not rows else study.story)(rows)
+    manifest, story = run.manifest, story_of(study_of(run), run.rows())
     name = label if label == run.command else f"{label} ({run.command})"
     notes = [f"- {escaped(note)}" for note in manifest.get("notes") or ()]
     settings = {key: value for key, value in (manifest.get("settings") or {}).items() if value is not None}
