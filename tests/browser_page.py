@@ -24,7 +24,6 @@ needs_chromium = [
 ]
 
 
-
 def figure(page, title: str):
     return page.locator("figure", has=page.get_by_role("heading", name=title, exact=True))
 

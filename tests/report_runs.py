@@ -227,6 +227,7 @@ def calibrate_run(folder: Path) -> Run:
         rows += [
             Row(site=site, metric="threshold", at=rate, value=floor + 0.3, null=0.2, n=500) for rate in (0.05, 0.01)
         ]
+    rows += [Row(site="raw", metric="floor_percentile", at=at, value=at**2, n=500) for at in (0.05, 0.5)]
     return write_run(
         folder,
         command="calibrate",

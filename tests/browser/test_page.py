@@ -192,6 +192,16 @@ def test_every_study_opens_with_the_chart_that_matters(opened, tmp_path, kind):
     assert page.locator(".card").count() == (2 if kind == "layers" else 1)
 
 
+def test_thresholds_by_rate_are_not_taken_for_percentiles_by_cosine(opened, tmp_path):
+    page = opened(write_page([report_runs.calibrate_run(tmp_path / "run")], tmp_path / "page.html"))
+    panel = page.locator("#calibrate .panel")
+    lines = [row.split("\t") for row in panel.locator("> .scroll tbody tr").all_inner_texts()]
+    assert ["threshold at 5 %", "0.9", "0.3"] in lines
+    assert [line[0] for line in lines] == ["floor mean", "threshold at 5 %", "threshold at 1 %"]
+    panel.get_by_text("From scores to percentiles").click()
+    assert panel.locator("details tbody tr").all_inner_texts() == ["0.05\t0.25", "0.5\t25"]
+
+
 def test_seeds_are_lines_of_their_own(opened, tmp_path):
     run = report_runs.series_run(tmp_path / "run", steps=(0, 10), seeds=(0, 1))
     page = opened(write_page([run], tmp_path / "page.html"))

@@ -1,4 +1,4 @@
-"""The monitor's numbers in TensorBoard: written by the Trainer, read back from the event files by tensorboard itself."""
+"""The monitor's numbers in TensorBoard: written by the Trainer, read back by tensorboard from the event files."""
 
 from __future__ import annotations
 

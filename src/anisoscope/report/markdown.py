@@ -68,7 +68,9 @@ def _run(run: Run, label: str) -> list[str]:
         "\n".join(notes),
         _words("Protocol", manifest.get("protocol") or {}),
         _words("Data", manifest.get("data") or {}),
-        f"<details><summary>Settings, for <code>anisoscope run</code></summary>\n\n{_fenced(plan, 'toml')}\n\n</details>",
+        "<details><summary>Settings, for <code>anisoscope run</code></summary>",
+        _fenced(plan, "toml"),
+        "</details>",
     ]
     return [part for part in parts if part]
 

@@ -52,9 +52,7 @@ def collect(job: Job) -> Collected:
     return {"": sum_vectors(job, source, spectrum=settings.spectrum, texts=settings.keep_text is not None)}
 
 
-def sum_vectors(
-    job: Job, source: VectorSource, *, label: str = "", spectrum: bool = True, texts: bool = False
-) -> Part:
+def sum_vectors(job: Job, source: VectorSource, *, label: str = "", spectrum: bool = True, texts: bool = False) -> Part:
     """The moments of all vectors of a source, under the site `vectors`; `texts` keeps the ids of sampled rows."""
     import numpy as np
     import torch

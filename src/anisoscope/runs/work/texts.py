@@ -87,7 +87,11 @@ class TextSums(Collection):
         words = f"kept for at most {self.made['capacity']:,} sampled vectors (--keep-text)"
         if self._refused:
             return {"protocol": {}, "sites": [], "notes": [self._refused]}
-        return {"protocol": {"text": words}, "sites": [], "notes": ["this run holds excerpts of its data (--keep-text)"]}
+        return {
+            "protocol": {"text": words},
+            "sites": [],
+            "notes": ["this run holds excerpts of its data (--keep-text)"],
+        }
 
 
 def excerpt(text: str) -> str:

@@ -67,8 +67,7 @@ register({
   order: 45,
   name: "Neighbours",
   title: "Neighbours and hubs, by text",
-  intro:
-    "A sample of the vectors with the text that each was computed from; a token stands in brackets. The picture " +
+  intro: "A sample of the vectors with the text that each was computed from; a token stands in brackets. The picture " +
     "keeps two of many dimensions, so trust the lists, which use all.",
   wants: (found) => found.pictures.neighbours.length > 0,
   draw(host, found) {
