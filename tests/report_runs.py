@@ -227,6 +227,7 @@ def calibrate_run(folder: Path) -> Run:
         rows += [
             Row(site=site, metric="threshold", at=rate, value=floor + 0.3, null=0.2, n=500) for rate in (0.05, 0.01)
         ]
+    rows += [Row(site="raw", metric="floor_percentile", at=at, value=at**2, n=500) for at in (0.05, 0.5)]
     return write_run(
         folder,
         command="calibrate",
@@ -283,9 +284,13 @@ def vocabulary_run(folder: Path) -> Run:
         for site, value in (("vocabulary.input", 0.5), ("vocabulary.input.centred", 0.8))
         for metric in ("partition_both", "mean_cosine")
     ]
-    return write_run(
-        folder, command="vocabulary", settings={"models": ["a"]}, rows=rows, protocol={}, verdict="I(W) = 0.5"
-    )
+    arrays = {"texts": pack_texts(["a", "<b>"])}
+    for step in (0, 64):
+        points = f"{step}/vocabulary.input/points"
+        arrays |= {points: np.array([[1, 4], [2, 5], [3, 6]], np.float32), TEXT_OF.format(points=points): np.arange(3)}
+        arrays[TEXT_OF.format(points=points)][2] = -1
+    about = {"command": "vocabulary", "settings": {"models": ["a"]}, "protocol": {}, "verdict": "I(W) = 0.5"}
+    return write_run(folder, rows=rows, arrays=arrays, **about)
 
 
 def every_run(folder: Path) -> list[Run]:

@@ -5,23 +5,26 @@ result.show()                       # what the command prints
 result.plot()                       # interactive, in a notebook
 result.figures("figures/")          # for print: SVG, PDF, PNG
 result.report("report.html")        # the page
+result.markdown()                   # for a model card
 result.table(), result.value("mean_cosine", site="block.3"), result.save("run")
 """
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from anisoscope.runs.finding import entries
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.store import Existing, Run, checked_existing, find_existing
-from anisoscope.runs.study import study_of
+from anisoscope.runs.story import Table
+from anisoscope.runs.study import find_study, study_of
 
-_SHOWN = 60  # rows of the notebook's table
+_SHOWN = 24  # lines of a table in a notebook
 
 
 class Result(Measurement):
@@ -65,6 +68,13 @@ class Result(Measurement):
         with self._kept() as run:
             return write_page([run], Path(path), title=title)
 
+    def markdown(self) -> str:
+        """A section for a model card: findings, protocol, how to repeat it, citation."""
+        from anisoscope.report.markdown import markdown
+
+        with self._kept() as run:
+            return markdown([run])
+
     @contextmanager
     def _kept(self) -> Iterator[Run]:
         """The run of this measurement, in a temporary folder where it has none."""
@@ -75,21 +85,23 @@ class Result(Measurement):
             yield self.save(Path(folder) / self.command)
 
     def _repr_html_(self) -> str:
-        """A small table for notebooks: the sentence, then metrics over all positions with interval and null."""
-        sentence = self.verdict if isinstance(self.verdict, str) else self.verdict.sentence
-        shown = [row for row in self.rows if row.positions == "all" and row.value is not None]
-        cells = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in _cells(row)) + "</tr>"
-            for row in shown[:_SHOWN]
-        )
-        head = "".join(f"<th>{name}</th>" for name in ("site", "metric", "value", "95 % interval", "null", "n"))
-        more = f"<p>and {len(shown) - _SHOWN} more rows: .table()</p>" if len(shown) > _SHOWN else ""
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{cells}</tbody></table>"
-        return f"<p><b>{html.escape(sentence)}</b></p>{table}{more}"
+        """For notebooks, what `show` prints: the sentence, the study's own tables, what has to be known."""
+        from anisoscope.report.terminal import sentence, story_of
+
+        known = entries().get(self.command)
+        story = story_of(find_study(self.command) if known else None, self.rows)
+        tables = [(table, table.cells[:_SHOWN]) for table in story.tables]
+        left = sum(len(table.cells) for table in (*story.tables, *story.more)) - sum(len(cells) for _, cells in tables)
+        more = f"<p>{left} more lines: .show(everything=True), or .table()</p>" if left else ""
+        said = "".join(f"<p>{html.escape(line)}</p>" for line in (*story.lines, *self.notes))
+        shown = "".join(_table(table, cells) for table, cells in tables)
+        return f"<p><b>{html.escape(sentence(self))}</b></p>{shown}{said}{more}"
 
 
-def _cells(row: Any) -> tuple[str, ...]:
-    from anisoscope.runs.story import interval, number
+def _table(table: Table, cells: Sequence[Sequence[str]]) -> str:
+    def line(tag: str, texts: Sequence[str]) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts) + "</tr>"
 
-    null = "" if row.null is None else number(row.null)
-    return row.site, row.metric, number(row.value), interval(row), null, str(row.n or "")
+    body = "".join(line("td", texts) for texts in cells)
+    title = f"<p>{html.escape(table.title)}</p>" if table.title else ""
+    return f"{title}<table><thead>{line('th', table.columns)}</thead><tbody>{body}</tbody></table>"

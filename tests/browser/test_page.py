@@ -1,92 +1,18 @@
-"""The page in a real browser: it opens offline, draws, toggles, slides, filters, exports, links, prints."""
+"""The page in a real browser: it opens offline, draws, toggles, slides, filters, exports, prints."""
 
 from __future__ import annotations
 
 import csv
 import io
 import time
-from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 import report_runs
 from anisoscope.report.page.write import write_page
+from browser_page import drawn, figure, needs_chromium, saved, sync_api
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-HOSTILE = "<script>alert(1)</script>"
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"there is no Chromium at {CHROMIUM}"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
-        yield opened
-        opened.close()
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("page")
-    return write_page(report_runs.every_run(folder / "runs"), folder / "report.html")
-
-
-@pytest.fixture
-def opened(browser):
-    """Open a page by address; whatever went wrong in it fails the test at its end."""
-    contexts, wrong, asked = [], [], []
-
-    def visit(path: Path, *, at: str = "", width: int = 1280, **options):
-        context = browser.new_context(viewport={"width": width, "height": 900}, reduced_motion="reduce", **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(30_000)
-        page.on("console", lambda message: wrong.append(message.text))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("dialog", lambda dialog: (wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(f"{path.as_uri()}{at}")
-        page.locator(
-            "#table tbody tr"
-        ).first.wait_for()  # sections are filled while the reader looks at the first screen
-        return page
-
-    yield visit
-    for context in contexts:
-        context.close()
-    assert wrong == []
-    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
-
-
-def figure(page, title: str):
-    return page.locator("figure", has=page.get_by_role("heading", name=title, exact=True))
-
-
-def drawn(found):
-    """The figure's lines as plotly holds them, once it is drawn."""
-    found.scroll_into_view_if_needed()
-    found.locator(".main-svg").first.wait_for()
-    return found.locator(".plot").evaluate("plot => plot.data.map(({name, x, y, z}) => ({name, x, y, z}))")
-
-
-def saved(page, button) -> tuple[str, bytes]:
-    with page.expect_download() as waiting:
-        button.click()
-    return waiting.value.suggested_filename, Path(waiting.value.path()).read_bytes()
+pytestmark = needs_chromium
 
 
 def test_only_the_sections_that_the_runs_hold(opened, file, tmp_path):
@@ -266,6 +192,16 @@ def test_every_study_opens_with_the_chart_that_matters(opened, tmp_path, kind):
     assert page.locator(".card").count() == (2 if kind == "layers" else 1)
 
 
+def test_thresholds_by_rate_are_not_taken_for_percentiles_by_cosine(opened, tmp_path):
+    page = opened(write_page([report_runs.calibrate_run(tmp_path / "run")], tmp_path / "page.html"))
+    panel = page.locator("#calibrate .panel")
+    lines = [row.split("\t") for row in panel.locator("> .scroll tbody tr").all_inner_texts()]
+    assert ["threshold at 5 %", "0.9", "0.3"] in lines
+    assert [line[0] for line in lines] == ["floor mean", "threshold at 5 %", "threshold at 1 %"]
+    panel.get_by_text("From scores to percentiles").click()
+    assert panel.locator("details tbody tr").all_inner_texts() == ["0.05\t0.25", "0.5\t25"]
+
+
 def test_seeds_are_lines_of_their_own(opened, tmp_path):
     run = report_runs.series_run(tmp_path / "run", steps=(0, 10), seeds=(0, 1))
     page = opened(write_page([run], tmp_path / "page.html"))
@@ -317,76 +253,6 @@ def test_any_two_of_the_page_are_compared(opened, file):
     assert section.locator(".panel h3").inner_text() == "3 of 3 changed by more than their interval"
 
 
-def test_a_link_shows_the_same_view_and_back_takes_a_choice_back(opened, file):
-    page = opened(file)
-    drawn(page.locator("#layers figure"))
-    page.locator("#layers").get_by_label("Metric").select_option("drift_norm")
-    page.locator("#heads").get_by_label("Layer", exact=True).select_option("block.2")
-    page.locator("#series").get_by_role("slider").press("Home")
-    page.locator("#layers").get_by_role("button", name="org/beta").press("Enter")
-    address = page.evaluate("location.hash")
-    again = opened(file, at=address)
-    assert again.locator("#layers h3").first.inner_text() == "Drift norm"
-    assert again.locator("#layers").get_by_label("Metric").input_value() == "drift_norm"
-    assert again.locator("#head h3").inner_text() == "block.2, head 0"
-    assert again.locator("#series output").inner_text() == "0"
-    assert "org/beta" not in [line["name"] for line in drawn(again.locator("#layers figure"))]
-    page.go_back()
-    sync_api.expect(page.locator("#layers").get_by_role("button", name="org/beta")).to_have_attribute(
-        "aria-pressed", "true"
-    )
-    page.go_back()
-    sync_api.expect(page.locator("#head h3")).to_have_text("block.0, head 0")
-    assert page.locator("#layers").get_by_label("Metric").input_value() == "drift_norm"
-
-
-def test_a_false_address_shows_the_first_view(opened, file):
-    page = opened(file, at="#heads?layers.metric=nothing&heads.head=%3Cimg%20src=x%3E&page.hide=99&series.step=7")
-    assert page.locator("#layers").get_by_label("Metric").input_value() == "mean_cosine"
-    assert page.locator("#head h3").inner_text() == "block.0, head 0"
-    assert page.locator("#series output").inner_text() == "5,000"
-
-
-def test_sampled_vectors_show_their_text_where_the_run_kept_it(opened, tmp_path):
-    told = report_runs.series_run(tmp_path / "told", texts=[HOSTILE, "a second text"])
-    plain = report_runs.series_run(tmp_path / "plain")
-    hovered = []
-    for run in (told, plain):
-        page = opened(write_page([run], tmp_path / f"{run.name}.html"))
-        chart = figure(page, "Queries and keys of block.0, head 0")
-        drawn(chart)
-        hovered.append(chart.locator(".plot").evaluate("plot => [plot.data[0].hoverinfo, plot.data[0].text]"))
-        if run is told:
-            chart.locator(".plot").evaluate("plot => Plotly.Fx.hover(plot, [{ curveNumber: 0, pointNumber: 0 }])")
-            assert HOSTILE in chart.locator(".hoverlayer").first.evaluate("layer => layer.textContent")
-    assert hovered[0][1][1] == "a second text"
-    assert hovered[1] == ["skip", None]
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
-def test_every_section_draws_without_a_message_or_a_second_request(opened, file, width, scheme):
-    page = opened(file, width=width, color_scheme=scheme)
-    asked = []
-    page.on("request", lambda request: asked.append(request.url))
-    for chart in page.locator("figure").all():
-        chart.scroll_into_view_if_needed()
-        chart.locator(".main-svg").first.wait_for()
-    assert asked == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-def test_a_script_that_got_into_the_page_would_not_run(opened, file, tmp_path, browser):
-    broken = tmp_path / "broken.html"
-    attack = "<script>document.title = 'taken'</script><img src=x onerror=\"document.title = 'taken'\">"
-    broken.write_text(file.read_text(encoding="utf-8").replace("</h1>", f"</h1>{attack}"), encoding="utf-8")
-    page = browser.new_page()
-    page.goto(broken.as_uri())
-    page.locator("#lead .main-svg").first.wait_for()
-    assert page.title().endswith("anisoscope")
-    page.close()
-
-
 def test_fifty_runs_of_a_large_model_open(opened, tmp_path, capsys):
     """50 runs of 48 layers, one of them with 48 × 144 heads: the file can be mailed and the first screen is there."""
     runs = [report_runs.layers_run(tmp_path / f"run-{k}", (f"org/model-{k}",), layers=48) for k in range(49)]
@@ -414,105 +280,3 @@ def test_every_chart_reads_as_a_table(opened, file):
     chart.get_by_text("Data as a table").click()
     assert chart.locator("tbody tr").count() == 5
     assert page.locator("figure:not(:has(details))").count() == 0
-
-
-def test_a_link_leads_to_its_section(opened, file):
-    page = opened(file, at="#compare")
-    sync_api.expect(page.locator("#compare h2")).to_be_in_viewport()
-    page.locator("#sections a[href='#compare'][aria-current]").wait_for()
-
-
-def test_dark_follows_the_system_and_the_button(opened, file):
-    page = opened(file, color_scheme="dark")
-    assert page.locator("html").get_attribute("data-theme") == "dark"
-    page.get_by_role("button", name="Switch to light").click()
-    assert page.locator("html").get_attribute("data-theme") == "light"
-    page.reload()
-    assert page.locator("html").get_attribute("data-theme") == "light"
-    assert opened(file, color_scheme="light").locator("html").get_attribute("data-theme") == "light"
-
-
-CONTRAST = """() => {
-  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  const paint = (colours) => { canvas.clearRect(0, 0, 1, 1);
-    for (const colour of colours) { canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); }
-    return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3); };
-  const light = (rgb) => rgb.map((v) => v / 255).map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
-    .reduce((sum, v, k) => sum + v * [0.2126, 0.7152, 0.0722][k], 0);
-  const poor = [];
-  const texts = "h1, h2, h3, h4, p, li, dt, dd, th, a, button:not(:disabled), summary, label, figcaption, output, code";
-  for (const one of document.querySelectorAll(`${texts}, select, tr:nth-child(-n+3) td`)) {
-    if (!one.checkVisibility() || !one.textContent.trim()) continue;
-    const grounds = [];
-    for (let up = one; up; up = up.parentElement) grounds.unshift(getComputedStyle(up).backgroundColor);
-    const [a, b] = [light(paint([...grounds, getComputedStyle(one).color])), light(paint(grounds))];
-    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    if (ratio < 4.5) poor.push(`${one.tagName}.${one.className} ${ratio.toFixed(2)} ${one.textContent.slice(0, 30)}`);
-  }
-  return poor;
-}"""
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_has_the_contrast_of_wcag_aa(opened, file, scheme):
-    page = opened(file, color_scheme=scheme)
-    drawn(page.locator("#layers figure"))
-    assert page.evaluate(CONTRAST) == []
-
-
-@pytest.mark.parametrize("width", [360, 390])
-def test_a_phone_never_scrolls_sideways(opened, file, width):
-    page = opened(file, width=width)
-    for section in page.locator("main > section:visible").all():
-        section.scroll_into_view_if_needed()
-    drawn(figure(page, "Difference in average cosine"))
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-UNNAMED = """() => [...document.querySelectorAll("button, select, input, [role=region], [role=group], nav, section")]
-  .filter((one) => !one.getAttribute("aria-label") && !one.getAttribute("aria-labelledby") && !one.textContent.trim())
-  .filter((one) => ![...(one.labels || [])].some((label) => label.textContent.trim())).map((one) => one.outerHTML)"""
-
-
-def test_controls_have_names_and_take_the_keyboard(opened, file):
-    page = opened(file)
-    unnamed = page.evaluate(UNNAMED)
-    assert unnamed == []
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
-    assert page.get_by_role("main").count() == page.get_by_role("banner").count() == 1
-    levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map((one) => Number(one.tagName[1]))")
-    assert levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in pairwise(levels))
-
-
-def test_hostile_names_are_shown_as_they_are(opened, tmp_path):
-    run = report_runs.layers_run(tmp_path / "run", (HOSTILE, "</script>"), layers=2)
-    page = opened(write_page([run], tmp_path / "page.html"))
-    chart = page.locator("#layers figure")
-    drawn(chart)
-    assert chart.get_by_role("button", name=HOSTILE, exact=True).is_visible()
-    assert page.get_by_role("heading", name=HOSTILE).first.is_visible()
-    chart.locator(".plot").evaluate("plot => window.Plotly.Fx.hover(plot, [{ curveNumber: 1, pointNumber: 0 }])")
-    assert HOSTILE in chart.locator(".hoverlayer").first.evaluate("layer => layer.textContent")
-    _, content = saved(page, chart.get_by_role("button", name="SVG"))
-    assert b"<script" not in content
-
-
-def test_hovering_tells_value_interval_n_and_site(opened, file):
-    page = opened(file)
-    chart = page.locator("#layers figure")
-    place = [trace["name"] for trace in drawn(chart)].index("org/beta")
-    chart.locator(".plot").evaluate(
-        f"plot => window.Plotly.Fx.hover(plot, [{{ curveNumber: {place}, pointNumber: 2 }}])"
-    )
-    told = chart.locator(".hoverlayer").first.evaluate("layer => layer.textContent")
-    for part in ("org/beta", "block.1", "0.11", "0.09 … 0.13", "isotropic: 0", "n = 4,096"):
-        assert part in told
-
-
-def test_on_paper_every_chart_is_drawn_in_light_colours(opened, file):
-    page = opened(file, color_scheme="dark")
-    assert page.pdf().startswith(b"%PDF")
-    assert page.locator(".plot:not(:has(.main-svg))").count() == 0
-    assert page.locator("html").get_attribute("data-theme") == "dark"  # and back on the screen

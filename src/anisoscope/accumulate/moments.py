@@ -159,6 +159,10 @@ class Moments:
         if self.spectrum:
             self._add_second_moment(x, norms, first, block_sums)
 
+    def arrivals(self, sequences: Keys | None, n: int) -> NDArray[np.int64]:
+        """The places that `update` would give n rows of these sequences; counts them, so give them to it."""
+        return np.zeros(n, dtype=np.int64) if sequences is None else self._sequences.arrivals(sequences, whole=False)
+
     def _checked(self, x: torch.Tensor, *per_row: NDArray | None) -> torch.Tensor:
         if x.ndim != 2 or x.shape[1] != self.d:
             raise UsageError("vectors of the wrong shape", got=tuple(x.shape), expected=f"(n, {self.d})")

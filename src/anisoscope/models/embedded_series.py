@@ -4,7 +4,8 @@
     OUT/seed-0/log.jsonl                losses by step
     OUT/seed-0/checkpoint-1024/         config.json, model.safetensors, tokenizer or image processor
 
-The package carries one such series, a byte-level BERT at twelve steps of its training, for two seeds.
+The package carries one such series, a byte-level BERT at twelve steps of its training, for two seeds; the wheel has
+seed 0 alone, to be half as large.
 
 >>> sorted({seed for seed, _, _ in embedded_series()})
 [0, 1]

@@ -25,13 +25,17 @@ def plot(rows: Sequence[Row], metric: str) -> Any:
     lines: dict[tuple[Any, ...], list[Row]] = {}
     for row in shown:
         lines.setdefault((row.model, row.seed, row.site if steps else None), []).append(row)
+    several = [len({key[part] for key in lines}) > 1 for part in range(3)]
     for place, (key, line) in enumerate(lines.items()):
-        name = ", ".join(str(part) for part in key if part not in (None, ""))
+        told = (key[0], f"seed {key[1]}", key[2])
+        name = ", ".join(str(part) for part, tells in zip(told, several, strict=True) if tells)
         figure.add_trace(_line(go, line, name or metric, steps, PALETTE[place % len(PALETTE)]))
+    order = sorted(shown, key=lambda row: row.step or 0) if steps else shown
+    places = list(dict.fromkeys(_place(row, steps) for row in order))
     found = declared(metric)
     figure.update_layout(
         template="plotly_white",
-        xaxis_title="step" if steps else "site",
+        xaxis={"title": "step" if steps else "site", "type": "category", "categoryarray": places},  # spaced evenly
         yaxis_title=found.label if found else metric,
         showlegend=len(lines) > 1,
         margin={"l": 60, "r": 20, "t": 20, "b": 60},
@@ -47,5 +51,9 @@ def _line(go: Any, rows: Sequence[Row], name: str, steps: bool, colour: str) -> 
         above = [(row.high or 0.0) - (row.value or 0.0) for row in rows]
         below = [(row.value or 0.0) - (row.low or 0.0) for row in rows]
         error = {"type": "data", "array": above, "arrayminus": below, "thickness": 1}
-    x = [row.step if steps else row.site for row in rows]
+    x = [_place(row, steps) for row in rows]
     return go.Scatter(x=x, y=values, name=name, mode="lines+markers", error_y=error, line={"color": colour})
+
+
+def _place(row: Row, steps: bool) -> str:
+    return f"{row.step:,}" if steps and row.step is not None else row.site

@@ -23,8 +23,7 @@ def tell(study: Study | None, measurement: Measurement, *, everything: bool = Fa
     from rich.console import Console
 
     out: Console = console or Console(highlight=False)
-    told = plain if study is None or study.story is None or not measurement.rows else study.story
-    story = told(measurement.rows)
+    story = story_of(study, measurement.rows)
     _say(out, f"{measurement.command}: {sentence(measurement)}".removesuffix(": "), style="bold")
     for line in story.header:
         _say(out, line) if line else None
@@ -40,6 +39,11 @@ def tell(study: Study | None, measurement: Measurement, *, everything: bool = Fa
         _say(out, f"run: {measurement.run.folder}")
 
 
+def story_of(study: Study | None, rows: Sequence[Row]) -> Story:
+    """What a study tells of its rows; a plain table where it has no story."""
+    return (plain if study is None or study.story is None or not rows else study.story)(rows)
+
+
 def sentence(measurement: Measurement) -> str:
     """What the measurement says, in one sentence."""
     verdict = measurement.verdict
@@ -47,7 +51,7 @@ def sentence(measurement: Measurement) -> str:
 
 
 def _say(console: Console, text: str, style: str | None = None) -> None:
-    console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
+    console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=not console.is_jupyter)
 
 
 def drawn(table: Table, width: int) -> Any:

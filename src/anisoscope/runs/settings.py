@@ -220,6 +220,12 @@ class Hidden(Settings):
     parts: bool = option("What attention and MLP of each block add, too (block.3.attention, block.3.mlp).", False)
 
 
+class Excerpts(Settings):
+    """Whether texts are kept beside sampled vectors."""
+
+    keep_text: bool = option("Keep the text around each sampled vector in the run, for hovering and neighbours.", False)
+
+
 class Embedding(Settings):
     """How one vector is made of a text: the site `embedding`."""
 

@@ -42,34 +42,43 @@ class VectorsSettings(VectorFiles):
 
     spectrum: bool = option("Measure the covariance spectrum too.", True)
     neighbours: bool = option("Measure neighbourhoods too (on a sample).", True)
+    keep_text: str | None = option("Column whose text is kept for the sampled rows, for hovering and neighbours.", None)
 
 
 def collect(job: Job) -> Collected:
     """One pass over the rows of the files."""
-    source = job.vectors(column=job.settings.column, group=job.settings.group)
-    return {"": sum_vectors(job, source, spectrum=job.settings.spectrum)}
+    settings = job.settings
+    source = job.vectors(column=settings.column, group=settings.group, ids=settings.keep_text)
+    return {"": sum_vectors(job, source, spectrum=settings.spectrum, texts=settings.keep_text is not None)}
 
 
-def sum_vectors(job: Job, source: VectorSource, *, label: str = "", spectrum: bool = True) -> Part:
-    """The moments of all vectors of a source, under the site `vectors`."""
+def sum_vectors(job: Job, source: VectorSource, *, label: str = "", spectrum: bool = True, texts: bool = False) -> Part:
+    """The moments of all vectors of a source, under the site `vectors`; `texts` keeps the ids of sampled rows."""
     import numpy as np
     import torch
 
     from anisoscope.accumulate.moments import Moments
     from anisoscope.runs.work.observers import HiddenSums
+    from anisoscope.runs.work.texts import TOKENS, TextSums, excerpt
 
     settings = job.settings
 
     def make() -> dict[str, Any]:
         sums = HiddenSums()
         sums.parts[SITE] = Moments(source.dim, spectrum=spectrum, reservoir=settings.sample, seed=settings.seed)
-        return {"hidden": sums}
+        kept = {"texts": TextSums(capacity=settings.sample, seed=settings.seed)} if texts else {}
+        return {"hidden": sums, **kept}
 
     def add(sums: dict[str, Any], block: Any) -> None:
         x = torch.from_numpy(np.ascontiguousarray(block.x))
         if block.keys is not None:  # shares of groups cut the rows otherwise: only float64 adds up to the last digits
             x = x.double()
-        sums["hidden"].parts[SITE].update(x, sequences=block.keys, start=block.start)
+        moments, places = sums["hidden"].parts[SITE], None
+        if texts:
+            places = moments.arrivals(block.keys, len(x))
+            known = block.numbers.astype(np.uint64) if block.keys is None else block.keys
+            sums["texts"].texts(TOKENS).offer(known, places, lambda row: excerpt(block.ids[row]))
+        moments.update(x, sequences=block.keys, positions=places, start=block.start)
 
     part = job.sum_vectors(label or source.name, source, make, add)
     part.about |= {"data": {"name": source.name, "fingerprint": source.fingerprint(), "dimension": source.dim}}
@@ -91,6 +100,8 @@ def conclude(settings: VectorsSettings, collected: Collected) -> Findings:
         "excluded": "zero and non-finite vectors",
         "sample": f"{len(moments.reservoir.sample())} vectors, seed {settings.seed}",
     }
+    if settings.keep_text is not None:
+        protocol["text"] = f"column {settings.keep_text}, kept for the sample (--keep-text)"
     rows = cloud_rows(cloud, site=SITE, protocol=words_of(protocol))
     data = {**part.about["data"], "rows": moments.sums().n}
     verdicts = [{"model": "", "site": SITE, **cloud.verdict.as_dict()}]
@@ -111,8 +122,9 @@ def check_something(sums: Any) -> None:
 
 def kinds() -> Mapping[str, Any]:
     from anisoscope.runs.work.observers import HiddenSums
+    from anisoscope.runs.work.texts import TextSums
 
-    return {"hidden": HiddenSums}
+    return {"hidden": HiddenSums, "texts": TextSums}
 
 
 _FIRST = ("mean_cosine", "drift_ratio", "participation_ratio_unbiased", "isoscore", "cosine_q95", "hubness")

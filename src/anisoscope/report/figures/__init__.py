@@ -26,12 +26,13 @@ def figures_of(run: Run) -> Mapping[str, Draw]:
 
 
 def draw(run: Run, folder: Path | None = None) -> list[Path]:
-    """Draw the pictures of a run into its folder (or another), unless they are there; the files."""
+    """Draw the pictures of a run into another folder, or into its own unless they are there; the files."""
     from anisoscope.report.figures.style import FORMATS, save
 
-    folder = run.folder / "figures" if folder is None else folder
+    own = run.folder / "figures"
     written: list[Path] = []
     for name, make in figures_of(run).items():
-        paths = [folder / f"{name}.{kind}" for kind in FORMATS]
-        written += paths if all(path.exists() for path in paths) else save(make(run), folder, name)
+        paths = [own / f"{name}.{kind}" for kind in FORMATS]
+        there = folder is None and all(path.exists() for path in paths)
+        written += paths if there else save(make(run), folder or own, name)
     return written

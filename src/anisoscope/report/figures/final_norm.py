@@ -89,7 +89,7 @@ def figure_m2(run: Run) -> Figure:
             _pair_quantile(panel, run.rows(model=model, metric="dimension", positions="all"))
             panel.set_title(f"M2  {shown_name(model)}")
         panels[0, 0].set_ylabel("mean cosine")
-        panels[0, 0].legend(loc="best")
+        figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=len(_PAIRS))
     return figure
 
 

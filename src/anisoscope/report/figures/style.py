@@ -99,7 +99,7 @@ def stand_in(figure: Figure, what: str = "stand-in models, not the published che
 
 def footnote(figure: Figure, text: str, *, shade: str = NULL) -> None:
     """Write a line below everything else (files are cut to what is drawn)."""
-    words = textwrap.fill(text, width=int(26 * figure.get_figwidth()))
+    words = textwrap.fill(text, width=int(20 * figure.get_figwidth()))  # no wider than the figure
     figure.draw_without_rendering()  # now it is known how far down the drawing reaches, in inches
     lowest = min(0.0, figure.get_tightbbox().y0 / figure.get_figheight())
     figure.text(0.995, lowest - 0.01, words, ha="right", va="top", fontsize=6, color=shade, fontweight="bold")

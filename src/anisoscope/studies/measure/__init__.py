@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from anisoscope.runs.job import Job
-from anisoscope.runs.settings import Data, Embedding, Hidden, Models, Sample, option
+from anisoscope.runs.settings import Data, Embedding, Excerpts, Hidden, Models, Sample, option
 from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study
 from anisoscope.runs.table import Row
 from anisoscope.runs.work.collected import Collected
 from anisoscope.studies.measure.story import story
 
 
-class MeasureSettings(Models, Data, Hidden, Embedding, Sample):
+class MeasureSettings(Models, Data, Hidden, Embedding, Sample, Excerpts):
     """What `anisoscope measure` is asked."""
 
     spectrum: bool = option("Measure the covariance spectrum too.", True)
@@ -61,8 +61,9 @@ def kinds() -> Mapping[str, Any]:
     from anisoscope.runs.work.embeddings import EmbeddingSums
     from anisoscope.runs.work.observers import HiddenSums
     from anisoscope.runs.work.outputs import OutputSums
+    from anisoscope.runs.work.texts import TextSums
 
-    return {"hidden": HiddenSums, "embedding": EmbeddingSums, "output": OutputSums}
+    return {"hidden": HiddenSums, "embedding": EmbeddingSums, "output": OutputSums, "texts": TextSums}
 
 
 def subject(settings: MeasureSettings) -> str:

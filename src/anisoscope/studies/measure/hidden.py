@@ -28,6 +28,7 @@ from anisoscope.runs.work.collected import Part
 from anisoscope.runs.work.embeddings import EmbeddingSums
 from anisoscope.runs.work.observers import HiddenSums
 from anisoscope.runs.work.outputs import OutputSums
+from anisoscope.runs.work.texts import TextSums
 
 if TYPE_CHECKING:
     from anisoscope.models.open import OpenModel
@@ -72,7 +73,13 @@ def observers(model: OpenModel, settings: Any, machine: Machine) -> dict[str, An
             )
     if settings.logits:
         found["output"] = output_sums(model)
-    return found
+    return found | kept_texts(settings)
+
+
+def kept_texts(settings: Any, **changes: Any) -> dict[str, TextSums]:
+    """The observer of the texts of sampled vectors, where they are to be kept."""
+    made = {"capacity": settings.sample, "seed": settings.seed, "specials": settings.specials, **changes}
+    return {"texts": TextSums(**made)} if settings.keep_text else {}
 
 
 def output_sums(model: OpenModel) -> OutputSums:

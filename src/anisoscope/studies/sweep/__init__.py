@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from anisoscope.runs.job import Job
-from anisoscope.runs.settings import Data, Dtype, Seeds, option
+from anisoscope.runs.settings import Data, Dtype, Excerpts, Seeds, option
 from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study
 from anisoscope.runs.work.collected import Collected
 from anisoscope.studies.attention import Heads
@@ -23,7 +23,7 @@ EMBEDDED = "embedded"  # the name of the series that the package carries
 Part = Literal["hidden", "attention", "vocabulary", "logits"]
 
 
-class SweepSettings(Data, Heads):
+class SweepSettings(Data, Heads, Excerpts):
     """What `anisoscope sweep` is asked."""
 
     series: str = option(
@@ -65,8 +65,9 @@ def labels(settings: SweepSettings) -> list[str]:
 def kinds() -> Mapping[str, Any]:
     from anisoscope.runs.work.observers import AttentionSums, HiddenSums
     from anisoscope.runs.work.outputs import OutputSums
+    from anisoscope.runs.work.texts import TextSums
 
-    return {"hidden": HiddenSums, "attention": AttentionSums, "output": OutputSums}
+    return {"hidden": HiddenSums, "attention": AttentionSums, "output": OutputSums, "texts": TextSums}
 
 
 STUDY = Study(

@@ -12,6 +12,7 @@ import numpy as np
 
 from anisoscope.errors import InputError, ModelError
 from anisoscope.models.checkpoints import Checkpoint, Series, Weights, describe, fingerprint, open_series, suspicious
+from anisoscope.runs.array_names import name_of, pack_texts
 from anisoscope.runs.job import Job
 from anisoscope.runs.study import Findings, lost
 from anisoscope.runs.table import Row
@@ -21,6 +22,7 @@ from anisoscope.studies.attention.rows import attention_rows
 from anisoscope.studies.measure.hidden import (
     SiteRows,
     hidden_sums,
+    kept_texts,
     logits_rows,
     output_sums,
     site_rows,
@@ -92,7 +94,7 @@ def _observers(model: OpenModel | None, job: Job) -> dict[str, Any]:
         found["attention"] = attention_sums(settings)
     if "logits" in settings.sites:
         found["output"] = OutputSums() if model is None else output_sums(model)
-    return found
+    return found | kept_texts(settings, capacity=4 * settings.sample, specials="keep")  # as in attention
 
 
 def _checkpoint(job: Job, series: Series, checkpoint: Checkpoint, label: str, loaded: _Loaded) -> Part:
@@ -152,10 +154,13 @@ def conclude_series(settings: Any, collected: Collected) -> Findings:
         for note in (*part.about.get("notes", ()), *lost(report_of(part.about)), *found.notes):
             notes.setdefault(note, []).append(label)
     arrays: dict[str, np.ndarray] = {}
+    texts: dict[str, int] = {}
     for seed in dict.fromkeys(checkpoint.seed for checkpoint in checkpoints.values()):
         mine = {label: one.step for label, one in checkpoints.items() if one.seed == seed}
-        found = series_arrays(list(mine.values()), [collected[label] for label in mine])
+        found = series_arrays(list(mine.values()), [collected[label] for label in mine], texts)
         arrays |= {f"seed-{seed}/{name}": array for name, array in found.items()}
+    if texts:
+        arrays[name_of("texts")] = pack_texts(list(texts))
     first = next(iter(collected.values())).about
     widths = {
         name.split("/", 1)[1].removesuffix("/query_mean"): array.shape[-1]

@@ -13,6 +13,7 @@ Arrays, by `seed-S/site/…` (S is `None` where a series has no seeds), first ax
 | `query_mean`, `key_mean` | (steps, heads, d) | Q̄_s, K̄_s |
 | `PLANE/query`, `PLANE/key` | (steps, heads, 3, 2) | their coordinates: value, low and high (NaN below five groups) |
 | `PLANE/query_points`, `PLANE/key_points` | (steps, heads, m, 2) | the sampled clouds |
+| `PLANE/query_points.text`, … | (steps, heads, m) | the numbers of their texts, where texts are kept |
 | `PLANE/share` | (heads, d) | of the energy Σ‖x‖² of the union, what each direction holds |
 | `PLANE/axes` | (heads, 2, d) | the plane; Q̄ of the last step has positive coordinates |
 
@@ -30,23 +31,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anisoscope.accumulate.heads import Heads
+from anisoscope.accumulate.texts import Texts
 from anisoscope.geometry.queries_keys import union_directions
 from anisoscope.inference.jackknife import jackknife, without_each
 from anisoscope.runs.work.collected import Part
+from anisoscope.runs.work.texts import TOKENS
 
 Array = NDArray[Any]
 PLANES = ("union", "keys", "queries")
 SIDES = ("query", "key")
 
 
-def series_arrays(steps: Sequence[int], parts: Sequence[Part]) -> dict[str, Array]:
-    """The arrays of one seed, from the parts of its steps in order; one layer of every step is in memory at a time."""
+def series_arrays(steps: Sequence[int], parts: Sequence[Part], texts: dict[str, int] | None = None) -> dict[str, Array]:
+    """The arrays of one seed, from the parts of its steps in order; one layer of every step is in memory at a time.
+
+    `texts` numbers the texts of sampled points, and grows by those of these parts.
+    """
+    told = [part.get("texts", TOKENS) if TOKENS in part.keys("texts") else None for part in parts]
     held = [set(part.keys("attention")) for part in parts]
     sites = sorted(key.removesuffix("/heads") for key in held[0] if key.endswith("/heads"))
     arrays: dict[str, Array] = {"steps": np.array(steps, dtype=np.int64)}
     for site in sites:
         if all(f"{site}/heads" in keys for keys in held):
-            layers = [_of_layer(part.get("attention", f"{site}/heads")) for part in parts]
+            layers = []
+            for part, kept in zip(parts, told, strict=True):
+                heads = part.get("attention", f"{site}/heads")
+                plain = texts is None or kept is None or site.startswith("decoder")
+                layers.append(_of_layer(heads) | ({} if plain else _numbers(heads, kept, texts)))
             stacked = {name: _stacked([layer[name] for layer in layers]) for name in layers[0]}
             arrays |= {f"{site}/{name}": array for name, array in layer_arrays(stacked).items()}
     return arrays
@@ -60,6 +71,17 @@ def _of_layer(layer: Heads) -> dict[str, Array]:
         found[f"{side}.total"] = np.repeat(cloud.total.numpy(), group, axis=1)  # (g, heads, d)
         found[f"{side}.second"] = np.repeat(cloud.second.numpy(), group, axis=0)  # (heads, d, d)
         found[f"{side}.points"] = np.repeat(cloud.points(), group, axis=0)  # (heads, m, d)
+    return found
+
+
+def _numbers(layer: Heads, kept: Texts, texts: dict[str, int]) -> dict[str, Array]:
+    """The number of the text of each sampled point, (heads, m), −1 for none; texts that are new get the next number."""
+    found: dict[str, Array] = {}
+    for side, cloud in (("query", layer.queries), ("key", layer.keys)):
+        sample = cloud.sample.sample()
+        told = kept.of(sample.keys, sample.positions)
+        numbers = [-1 if text is None else texts.setdefault(text, len(texts)) for text in told]
+        found[f"{side}.text"] = np.tile(np.array(numbers, np.int32), (layer.queries.heads, 1))
     return found
 
 
@@ -89,6 +111,8 @@ def layer_arrays(layer: Mapping[str, Array]) -> dict[str, Array]:
             arrays[f"{plane}/{side}"] = np.stack([_projected(*step, axes) for step in zip(total, n, strict=True)])
             points = np.einsum("shmd,had->shma", layer[f"{side}.points"], axes, optimize=True)
             arrays[f"{plane}/{side}_points"] = points.astype(np.float32)
+            if f"{side}.text" in layer:
+                arrays[f"{plane}/{side}_points.text"] = layer[f"{side}.text"]
     return arrays
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from anisoscope.runs.array_names import name_of, pack_texts
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Models, Reading, Sample, option
 from anisoscope.runs.story import Story, Table, number
@@ -41,16 +42,19 @@ def measure(job: Job) -> Findings:
     rows: list[Row] = []
     arrays: dict[str, Any] = {}
     models: dict[str, Any] = {}
+    texts: dict[str, int] = {}
     with track("measuring vocabularies", total=len(steps), unit="models") as bar:
         for (label, model), step in zip(job.models(head=settings.head), steps, strict=True):
             counts = None if text is None else token_counts(model, text, limit=settings.limit)
             options = {name: getattr(settings, name) for name in ("points", "sample", "seed")}
-            found, pictures = measure_vocabulary(model, label=label, step=step, counts=counts, **options)
+            found, pictures = measure_vocabulary(model, label=label, step=step, counts=counts, texts=texts, **options)
             rows += found
             arrays |= pictures
             models[label] = {"name": model.name, "revision": model.revision, "family": model.family}
             job.notes += [f"{label}: {note}" if len(steps) > 1 else note for note in model.notes]
             bar.advance()
+    if texts:
+        arrays[name_of("texts")] = pack_texts(list(texts))
     data = {} if text is None else {"name": text.name, "fingerprint": text.fingerprint()}
     return Findings(rows, verdict(rows), arrays, protocol={"rows": "all rows of each matrix"}, data=data, model=models)
 

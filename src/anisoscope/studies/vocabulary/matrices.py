@@ -53,16 +53,29 @@ class Matrix:
 
 
 def measure_vocabulary(
-    model: OpenModel, *, label: str = "", step: int | None = None, counts: Counts | None = None, **options: Any
+    model: OpenModel,
+    *,
+    label: str = "",
+    step: int | None = None,
+    counts: Counts | None = None,
+    texts: dict[str, int] | None = None,
+    **options: Any,
 ) -> tuple[list[Row], dict[str, Array]]:
     """The rows of all matrices of a model, and the arrays of the figures by `<step>/<site>/<name>`.
 
-    `counts`: how often each token occurs; `options` are those of `measure_matrix`.
+    `counts`: how often each token occurs; `texts` numbers the tokens that the picture shows, and grows by those of this
+    model; `options` are those of `measure_matrix`.
     """
     rows: list[Row] = []
     arrays: dict[str, Array] = {}
+    names = token_names(model) if texts is not None else None
     for matrix in vocabulary_matrices(model):
         measured, pictures = measure_matrix(matrix, counts=counts, **options)
+        shown = pictures.pop("shown")
+        if texts is not None and names is not None:
+            told = [names[row] if row < len(names) else None for row in shown]
+            numbers = [-1 if name is None else texts.setdefault(name, len(texts)) for name in told]
+            pictures["points.text"] = np.array(numbers, np.int32)
         rows += [replace(row, model=label or model.name, revision=model.revision, step=step) for row in measured]
         arrays |= {f"{0 if step is None else step}/{matrix.site}/{name}": a for name, a in pictures.items()}
     return rows, arrays
@@ -78,6 +91,17 @@ def vocabulary_matrices(model: OpenModel) -> list[Matrix]:
     if leaving is not None and not tied:
         found.append(Matrix("vocabulary.output", _array(leaving), False))
     return found
+
+
+def token_names(model: OpenModel) -> list[str | None] | None:
+    """Each token of the vocabulary as a reader would write it, by its row; None without a tokenizer."""
+    tokenizer = getattr(model.processor, "tokenizer", model.processor)
+    if not hasattr(tokenizer, "get_vocab"):
+        return None
+    ids = {number: token for token, number in tokenizer.get_vocab().items()}
+    special = set(tokenizer.all_special_ids)
+    readable = {n: token if n in special else tokenizer.decode([n]) for n, token in ids.items()}
+    return [readable.get(n) for n in range(max(ids, default=-1) + 1)]
 
 
 def _weight(module: Any, getter: str) -> torch.Tensor | None:
@@ -114,6 +138,7 @@ def measure_matrix(
         arrays[f"eigenvalues{suffix}"] = values[::-1].copy()
         if counts is not None:
             rows += _frequency_rows(cloud.astype(np.float64), plane[:, 0], counts, site, protocol)
+    arrays["shown"] = shown
     if counts is not None:
         arrays["counts"] = _fitted(counts, len(matrix.weights))[shown]
     return rows, arrays

@@ -110,6 +110,7 @@ export class Chart {
     this.fillLegend(built?.subjects || []);
     this.plot.querySelector(".empty")?.remove();
     if (!built?.data.length) return this.drawNothing();
+    this.plot.style.minHeight = `${built.height || this.height}px`;
     this.plot.setAttribute("aria-label", `${this.title()}. ${built.words || ""} The data follow as a table.`);
     const config = { displayModeBar: false, responsive: true, doubleClick: "reset" };
     plotly().react(this.plot, built.data, this.layout(built, t), config);

@@ -3,6 +3,7 @@ import { element } from "./dom.js";
 import { number } from "./text.js";
 
 const MOST = 300;
+const INTERVAL = /^-?[\d.,e-]+ … -?[\d.,e-]+$/;
 
 export function scrolling(table, name, more = "") {
   const box = element("div", { class: `scroll ${more}`, tabindex: "0", role: "region", "aria-label": name }, table);
@@ -18,7 +19,8 @@ export function scrolling(table, name, more = "") {
 }
 
 export function plainTable(head, rows, name) {
-  const kinds = head.map((_, k) => (rows.some((row) => typeof row[k] === "number") ? "number" : "text"));
+  const numeric = (value) => typeof value === "number" || INTERVAL.test(value ?? "");
+  const kinds = head.map((_, k) => (rows.some((row) => numeric(row[k])) ? "number" : "text"));
   const cell = (value) => (typeof value === "number" ? number(value) : value ?? "–");
   const heads = head.map((text, k) => element("th", { scope: "col", class: kinds[k] }, text));
   const lines = rows.slice(0, MOST).map((row) =>

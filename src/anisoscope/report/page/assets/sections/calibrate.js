@@ -16,6 +16,7 @@ const WORDS = {
   whitened: "whitened",
   isotropic: "isotropic",
 };
+const PERCENTILE = "floor_percentile"; // at a cosine, not at a rate
 const named = (site) => WORDS[site] || spaced(site);
 const rowsOf = (run) => (data.study.get("calibrate") || []).filter((i) => SUBJECTS[T.subject[i]].run === run);
 
@@ -81,8 +82,9 @@ function histogram(run, t, only = null) {
 }
 
 function numbers(host, run) {
-  const rows = rowsOf(run), sites = distinct(rows.map((i) => T.site[i]));
-  const name = (i) => T.at[i] === null ? spaced(T.metric[i]) : `threshold at ${number(100 * T.at[i])} %`;
+  const rows = rowsOf(run).filter((i) => T.metric[i] !== PERCENTILE), sites = distinct(rows.map((i) => T.site[i]));
+  const rate = (i) => T.metric[i] === "threshold" ? `${number(100 * T.at[i])} %` : number(T.at[i]);
+  const name = (i) => spaced(T.metric[i]) + (T.at[i] === null ? "" : ` at ${rate(i)}`);
   const lines = new Map();
   for (const [site, mine] of by(rows, "site")) {
     for (const i of mine) lines.set(name(i), { ...lines.get(name(i)), [site]: T.value[i] });
@@ -90,6 +92,17 @@ function numbers(host, run) {
   const cells = [...lines].map(([metric, at]) => [metric, ...sites.map((site) => at[site] ?? null)]);
   const table = plainTable(["", ...sites.map(named)], cells, "Thresholds by correction");
   host.replaceChildren(element("h3", {}, "Floor, thresholds, nearest neighbours"), table);
+  const shares = rowsOf(run).filter((i) => T.metric[i] === PERCENTILE).map((i) => [T.at[i], 100 * T.value[i]]);
+  if (!shares.length) return;
+  const head = ["a cosine of", "is above … % of unrelated pairs"];
+  host.append(
+    element(
+      "details",
+      {},
+      element("summary", {}, "From scores to percentiles"),
+      plainTable(head, shares, "Percentiles"),
+    ),
+  );
 }
 
 register({
@@ -99,7 +112,7 @@ register({
   name: "Thresholds",
   title: "Similarity floor and thresholds",
   intro:
-    "The cosine of unrelated pairs, as the vectors are and after each correction. A similarity says something above " +
+    "The cosine of unrelated pairs, as the vectors are and after each correction. A similarity means something above " +
     "the threshold.",
   wants: (found) => found.study.has("calibrate"),
   lead(found) {

@@ -1,9 +1,9 @@
-// Vocabulary matrices of models or checkpoints: any metric, one bar for each matrix, raw and centred.
+// Vocabulary matrices of models or checkpoints: any metric, one bar for each matrix, raw and centred; and the tokens.
 import { View } from "../core/address.js";
 import { bars, heightFor, nameAxis, nullTicks } from "../core/bars.js";
 import { axis, Chart, legendAbove } from "../core/chart.js";
-import { controls, metricOptions, select } from "../core/controls.js";
-import { paletteAt } from "../core/colours.js";
+import { controls, metricOptions, options, select } from "../core/controls.js";
+import { faint, paletteAt } from "../core/colours.js";
 import { by, distinct, meaning, SUBJECTS, T, title } from "../core/data.js";
 import { grid } from "../core/dom.js";
 import { rowTable } from "../core/files.js";
@@ -43,6 +43,46 @@ function build(all, metric, t) {
   };
 }
 
+// Rows of a matrix on its first two singular directions; the cross is the origin.
+function scattered(cloud, t) {
+  const told = cloud.texts && cloud.texts.map((text) => shown(text === null ? "no token" : `“${text}”`));
+  const trace = {
+    type: "scatter",
+    mode: "markers",
+    x: cloud.points.map((point) => point[0]),
+    y: cloud.points.map((point) => point[1]),
+    marker: { size: 4, color: faint(paletteAt(0, t), 0.5) },
+    ...(told ? { text: told, hovertemplate: "%{text}<extra></extra>" } : { hoverinfo: "skip" }),
+  };
+  const origin = { type: "scatter", mode: "markers", x: [0], y: [0], hoverinfo: "skip" };
+  const rows = cloud.points.map((point, k) => [cloud.texts?.[k] ?? null, ...point]);
+  return {
+    data: [trace, { ...origin, marker: { symbol: "cross-thin", size: 14, line: { width: 2, color: t.ink } } }],
+    words: `${cloud.points.length} rows of the matrix.`,
+    table: { head: ["token", "first direction", "second"], rows },
+    layout: { xaxis: axis(t, "first singular direction"), yaxis: axis(t, "second") },
+  };
+}
+
+function drawTokens(host, clouds) {
+  const name = ({ run, site, step }) => {
+    const models = distinct(SUBJECTS.filter((one) => one.run === run).map((one) => one.model));
+    return models.length > 1 ? `${matrix(site)}, step ${number(step)}` : `${matrix(site)} of ${models[0]}`;
+  };
+  const view = new View("tokens", { at: clouds.length - 1 }, { allowed: { at: () => [...clouds.keys()] } });
+  if (clouds.length > 1) {
+    select(controls(host), "Matrix", options([...clouds.keys()], (k) => name(clouds[k])), view, "at");
+  }
+  const chart = new Chart(grid(host), {
+    title: () => `Tokens: ${name(clouds[view.at])}`,
+    caption: () =>
+      `${number(clouds[view.at].points.length)} rows; the cross is the origin: rows that lie to one side of it drift`,
+    height: 440,
+    build: (t) => scattered(clouds[view.at], t),
+  });
+  view.listen(() => chart.refresh());
+}
+
 const first = (rows) => PREFERRED.find((name) => rows.some((i) => T.metric[i] === name)) || T.metric[rows[0]];
 
 register({
@@ -70,5 +110,6 @@ register({
       build: (t) => build(rows, view.metric, t),
     });
     view.listen(() => chart.refresh());
+    if (found.pictures.vocabulary.length) drawTokens(host, found.pictures.vocabulary);
   },
 });
