@@ -184,8 +184,17 @@ _ADVISE = (
     _calibrate("memory_per_million", "memory", "Memory of a million vectors.", low=0.0, unit="GB"),
     _calibrate("bytes_saved", "bytes saved", "How many times fewer bytes a vector takes than in float32.", low=0.0),
     _calibrate("forecast_bias", "bias of the forecast", "Average of forecast minus measured overlap."),
-    _calibrate("forecast_error", "error of the forecast", "Average distance of forecast and measured overlap.", low=0.0),
+    _calibrate(
+        "forecast_error", "error of the forecast", "Average distance of forecast and measured overlap.", low=0.0
+    ),
     _calibrate("forecast_worst", "worst forecast", "Largest distance of forecast and measured overlap.", low=0.0),
+    _calibrate(
+        "forecast_rank",
+        "rank of the forecast",
+        "Rank correlation of forecast and measured overlap over all variants.",
+        low=-1.0,
+        high=1.0,
+    ),
 )
 
 _training = partial(Metric, group="training", low=0.0)

@@ -107,6 +107,8 @@ def _searched(cloud: Cloud, groups: Sequence[Sequence[Variant]], probes: int, *,
 
 def _rows(cloud: Cloud, search: Search, fitted: Corrections, seed: int) -> list[Row]:
     """Overlap, its forecast and the memory of every variant, and how far the forecasts were off."""
+    from scipy.stats import spearmanr
+
     from anisoscope.inference.bootstrap import bootstrap, sequence_weights
     from anisoscope.studies.advise.forecast import forecast
 
@@ -127,9 +129,11 @@ def _rows(cloud: Cloud, search: Search, fitted: Corrections, seed: int) -> list[
             replace(like, metric="memory_per_million", value=variant.bytes / 1000),
             replace(like, metric="bytes_saved", value=whole.bytes / variant.bytes),
         ]
-    missed = np.array([foretold[variant] - shares.mean() for variant, shares in search.overlap().items()][1:])
+    truth = np.array([shares.mean() for shares in search.overlap().values()][1:])
+    missed = np.array(list(foretold.values())[1:]) - truth
     named = {"forecast_bias": missed.mean(), "forecast_error": np.abs(missed).mean()}
     named["forecast_worst"] = np.abs(missed).max()
+    named["forecast_rank"] = spearmanr(missed + truth, truth)[0]
     return rows + [Row(site="forecast", metric=name, value=float(v), n=len(missed)) for name, v in named.items()]
 
 

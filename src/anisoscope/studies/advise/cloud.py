@@ -65,7 +65,7 @@ class NumberedSums(Collection):
 
 def usable(x: NDArray[Any]) -> NDArray[np.bool_]:
     """Which rows are finite and not zero."""
-    return np.isfinite(x).all(1) & x.any(1)
+    return np.asarray(np.isfinite(x).all(1) & x.any(1))
 
 
 def of_files(job: Job, source: VectorSource) -> Cloud:

@@ -74,10 +74,11 @@ def _on_search(rows: Sequence[Row], whole: int) -> list[str]:
 
 def _on_forecast(rows: Sequence[Row]) -> str:
     value = {row.metric: row.value for row in rows if row.site == "forecast"}
-    return (
-        f"The forecast from mean and covariance is off by {value['forecast_error']:.2f} on average, "
-        f"{value['forecast_worst']:.2f} at most."
-    )
+    error, bias = value["forecast_error"] or 0.0, value["forecast_bias"] or 0.0
+    way = "" if abs(bias) < 0.9 * error or error < 0.005 else " too low" if bias < 0 else " too high"
+    ranked = f", and ranks the variants with a correlation of {value['forecast_rank']:.2f}" if way else ""
+    off = f"{error:.2f}{way}" if way else f"off by {error:.2f}"
+    return f"The forecast from mean and covariance is {off} on average ({value['forecast_worst']:.2f} at most){ranked}."
 
 
 def story(rows: Sequence[Row]) -> Story:
@@ -85,7 +86,9 @@ def story(rows: Sequence[Row]) -> Story:
     cells = cells_of(rows)
     codes = [code for code in CODES if any(site.endswith(f".{code}") for site, _, _ in cells)]
     lines = dict.fromkeys((site.partition(".")[0], dims) for site, dims, _ in cells)
-    body = [[_WORDS[name], str(dims), *(_cell(cells, f"{name}.{code}", dims) for code in codes)] for name, dims in lines]
+    body = [
+        [_WORDS[name], str(dims), *(_cell(cells, f"{name}.{code}", dims) for code in codes)] for name, dims in lines
+    ]
     caption = "Share of the ten nearest neighbours that stays (in brackets: forecast). Raw: leading dimensions."
     tables = [Table(("", "dims", *codes), body, caption=caption), _memory(cells, codes)]
     if any(row.metric == "ndcg" for row in rows):

@@ -45,10 +45,10 @@ class Variant:
         return self.dims * CODES[self.code] / 8
 
     def coded(self, y: Floats) -> Floats:
-        """Mapped rows as they are read back from their codes, with unit norm."""
+        """Mapped rows as they are read back from their codes, all of one norm. Signs are whole: ties are exact."""
         if self.grid is not None:
             return unit(self.grid.round(y))
-        return np.where(y > 0, 1, -1).astype(np.float32) / np.float32(y.shape[1] ** 0.5) if self.code == "binary" else y
+        return np.where(y > 0, np.float32(1), np.float32(-1)) if self.code == "binary" else y
 
     def asked(self, y: Floats) -> Floats:
         """Mapped queries as they meet the rows."""
