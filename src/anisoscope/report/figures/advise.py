@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_TITLES = {"raw": "as they are, leading dimensions", "centred": "centred, principal", "whitened": "whitened, principal"}
+_TITLES = {"raw": "as they are, leading", "centred": "centred, principal", "whitened": "whitened, principal"}
 _CODES = ("float32", "int8", "int4", "binary")
 
 
