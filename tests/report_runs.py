@@ -214,6 +214,22 @@ def null_run(folder: Path) -> Run:
     )
 
 
+def advise_run(folder: Path) -> Run:
+    rows = [
+        Row(site=f"{name}.{code}", metric=metric, at=dims, value=value, low=low, high=high, n=500)
+        for name in ("raw", "centred", "whitened")
+        for code, bits in (("float32", 32), ("int8", 8), ("int4", 4), ("binary", 1))
+        for dims in (64.0, 16.0)
+        for metric, value, low, high in (
+            ("neighbour_overlap", bits / 40, bits / 40 - 0.01, bits / 40 + 0.01),
+            ("overlap_forecast", bits / 50, None, None),
+            ("memory_per_million", dims * bits / 8000, None, None),
+        )
+    ]
+    settings = {"files": ["x.npy"]}
+    return write_run(folder, command="advise", settings=settings, rows=rows, protocol={}, verdict="8 bits keep 20 %")
+
+
 def calibrate_run(folder: Path) -> Run:
     edges = np.linspace(-1, 1, 201)
     middle = (edges[1:] + edges[:-1]) / 2
@@ -302,6 +318,7 @@ def every_run(folder: Path) -> list[Run]:
         compare_run,
         null_run,
         calibrate_run,
+        advise_run,
         vectors_run,
         intervene_run,
         variants_run,

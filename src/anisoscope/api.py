@@ -97,6 +97,12 @@ def remedy(files: Any, data: Any = None, *, groups: Sequence[Any] | None = None,
     return _perform("remedy", {**named, **settings}, {**given, **({} if groups is None else {"groups": groups})})
 
 
+def advise(files: Any, data: Any = None, *, groups: Sequence[Any] | None = None, **settings: Any) -> Result:
+    """How few dimensions and bits embeddings, or those of a model on `data`, can be stored in."""
+    given, named = _embeddings(files, data)
+    return _perform("advise", {**named, **settings}, {**given, **({} if groups is None else {"groups": groups})})
+
+
 def null(dim: int | Sequence[int], **settings: Any) -> Result:
     """What isotropy would look like in this many dimensions."""
     return _perform("null", {"dim": [dim] if isinstance(dim, int) else list(dim), **settings}, {})

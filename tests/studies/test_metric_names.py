@@ -45,6 +45,7 @@ def small(study: str, place: Path) -> dict[str, Any]:
     block = {"arch": [str(place / "bert")], "norms": [0, 2, 10], "seeds": 2, "sequences": 1, "length": 24}
     recipe = {"hidden": 32, "layers": 1, "heads": 2, "length": 32, "batch": 4}
     return {
+        "advise": {"files": files, "dims": [0.5]},
         "attention": {"model": model, **text},
         "block": {**block, "against": [str(place / "measured")]},
         "calibrate": {"files": files},

@@ -16,7 +16,18 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-_MEASURE = ("vectors", "calibrate", "remedy", "measure", "attention", "sweep", "vocabulary", "final-norm", "null")
+_MEASURE = (
+    "vectors",
+    "calibrate",
+    "remedy",
+    "advise",
+    "measure",
+    "attention",
+    "sweep",
+    "vocabulary",
+    "final-norm",
+    "null",
+)
 _EXPERIMENT = ("block", "intervene", "pretrain", "variants", "paper")
 _FIRST = (*_MEASURE, *_EXPERIMENT, "compare", "merge", "report", "show", "run", "models", "demo")
 REPORT_TO = "https://github.com/anisoscope/anisoscope/issues"

@@ -52,6 +52,8 @@ ARRAYS = {
     "eigenvalues": "{step}/{site}/eigenvalues",
     "eigenvalues_centred": "{step}/{site}/eigenvalues.centred",
     "points": "{step}/{site}/points",
+    # attention: the mean key of each head of a layer, (key heads, d)
+    "key_mean": "key_mean/{site}",
     # any run: texts of points
     "texts": "texts",
 }

@@ -66,7 +66,10 @@ def perform(
         job, finished = Job(study, settings, machine, folder, given or {}, here), None
         if folder is not None:
             finished = here.agreed(_look(job, folder, existing) if here.chief else None)
-        return _carry_out(job) if finished is None else Measurement.of_run(finished)
+        measurement = _carry_out(job) if finished is None else Measurement.of_run(finished)
+        if study.export is not None and here.chief:
+            study.export(settings, measurement)
+        return measurement
 
 
 def _look(job: Job, folder: Path, existing: Existing) -> Run | None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from anisoscope.inference.verdict import Verdict
     from anisoscope.runs.job import Job
+    from anisoscope.runs.measurement import Measurement
     from anisoscope.runs.store import Run
     from anisoscope.runs.story import Story
     from anisoscope.runs.table import Row
@@ -64,6 +65,7 @@ class Study:
     - `labels`: of a series, its checkpoints, which workers take one by one (`job.only`) instead of shares of the data;
     - `story`: what the terminal tells of its rows; without one, a table of them;
     - `machine`: which options of `Machine` its command has; `keeps_sums`: whether a finished run holds its sums;
+    - `export`: writes a file that the settings name, of a new run or of one that is used again;
     - `title`, `subject`: what the terminal calls it, and what its default folder is named after;
     - `help`: more than the one line, with examples.
     """
@@ -78,6 +80,7 @@ class Study:
     subject: Callable[[Any], str] = lambda settings: ""
     machine: tuple[str, ...] = ()
     keeps_sums: bool = True
+    export: Callable[[Any, Measurement], None] | None = None
     help: str = ""
     name: str = ""
     summary: str = ""

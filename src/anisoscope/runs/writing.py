@@ -98,7 +98,7 @@ def _is_ours(path: Path, kind: str) -> bool:
         return False
     with path.open("rb") as stream:
         head = stream.read(64).lower().replace(b'"', b"")
-    return not head or (kind in _OURS and head.startswith(_OURS[kind]))
+    return not head or (kind in _OURS and head.startswith(_OURS[kind])) or (kind == "safetensors" and head[8:9] == b"{")
 
 
 def file_sha256(path: Path) -> str:

@@ -7,7 +7,7 @@ kept apart: a correction is fitted on the groups of some folds, exactly, and jud
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,17 +106,22 @@ def open_encoder(job: Job) -> OpenModel:
 
 def embed_folds(job: Job, model: OpenModel) -> Part:
     """The moments of the texts that a model embeds, by fold."""
-    from anisoscope.inputs.sentences import sentences, topic_of
     from anisoscope.models.devices import sums_device
     from anisoscope.runs.work.embeddings import FoldSums
 
-    settings = job.settings
-    own = not settings.data and job.given.get("data") is None
-    if own:
-        job.use(sentences())
-    group = topic_of if own else str
+    settings, group = job.settings, grouping(job)
     options = {"sample": settings.sample, "seed": settings.seed, "device": sums_device(job.machine.device)}
     return job.run(model.name, model, lambda: {OBSERVER: FoldSums(model.encoder, group=group, **options)}, first=True)
+
+
+def grouping(job: Job) -> Callable[[str], str]:
+    """The group of a text by its key: its topic where the package's own sentences are read, else itself."""
+    from anisoscope.inputs.sentences import sentences, topic_of
+
+    if job.settings.data or job.given.get("data") is not None:
+        return str
+    job.use(sentences())
+    return topic_of
 
 
 @dataclass(frozen=True)
@@ -155,7 +160,7 @@ def split_folds(part: Part) -> Split:
         _held([moments[name] for name in apart]),
         n_fit,
         n,
-        tuple(_left_out(list(sums.values()))),
+        tuple(left_out(list(sums.values()))),
     )
 
 
@@ -171,7 +176,8 @@ def _held(moments: Sequence[Moments]) -> HeldOut:
     return HeldOut(rows, np.concatenate([sample.keys[:kept] for sample in samples]))
 
 
-def _left_out(sums: Sequence[Any]) -> list[str]:
+def left_out(sums: Sequence[Any]) -> list[str]:
+    """What has no direction, in words."""
     zero, broken = sum(one.zero for one in sums), sum(one.nonfinite for one in sums)
     counts = {"zero vectors": zero, "vectors with NaN or infinite entries": broken}
     return [f"{count} {what} left out" for what, count in counts.items() if count]

@@ -117,6 +117,18 @@ ATTENTION = (
         "effect of the mean query",
         "Largest change of a probability when the mean query is taken away.",
     ),
+    _metric(
+        "key_code_error",
+        "error of coded keys",
+        "Error of the scores within a row when keys are stored in the given bits, over the spread of the scores.",
+        low=0.0,
+    ),
+    _metric(
+        "key_code_error_centred",
+        "error of coded keys, mean subtracted",
+        "The same when the mean key is subtracted before keys are stored.",
+        low=0.0,
+    ),
     _metric("mean_score", "mean score", "Average score of an untrained attention layer."),
     _metric("score_std", "sd of scores", "Standard deviation of all scores of an untrained attention layer.", low=0.0),
     _metric(

@@ -187,8 +187,32 @@ _CALIBRATE = (
     _calibrate(
         "neighbour_overlap",
         "neighbours kept",
-        "Share of a row's ten nearest neighbours that are still among its ten nearest after a correction.",
+        "Share of a row's ten nearest neighbours that are still among its ten nearest after a change.",
         low=0.0,
+        high=1.0,
+    ),
+)
+
+_ADVISE = (
+    _calibrate(
+        "overlap_forecast",
+        "neighbours kept, forecast",
+        "Neighbours that would be kept if the cloud were Gaussian with the same mean and covariance.",
+        low=0.0,
+        high=1.0,
+    ),
+    _calibrate("memory_per_million", "memory", "Memory of a million vectors.", low=0.0, unit="GB"),
+    _calibrate("bytes_saved", "bytes saved", "How many times fewer bytes a vector takes than in float32.", low=0.0),
+    _calibrate("forecast_bias", "bias of the forecast", "Average of forecast minus measured overlap."),
+    _calibrate(
+        "forecast_error", "error of the forecast", "Average distance of forecast and measured overlap.", low=0.0
+    ),
+    _calibrate("forecast_worst", "worst forecast", "Largest distance of forecast and measured overlap.", low=0.0),
+    _calibrate(
+        "forecast_rank",
+        "rank of the forecast",
+        "Rank correlation of forecast and measured overlap over all variants.",
+        low=-1.0,
         high=1.0,
     ),
 )
@@ -228,4 +252,14 @@ _DRIFT_TESTS = tuple(
     )
 )
 
-STUDIES = (*_BLOCK, *_VOCABULARY, *_FINAL_NORM, *_INTERVENE, *_OUTPUT, *_CALIBRATE, *_TRAINING, *_DRIFT_TESTS)
+STUDIES = (
+    *_BLOCK,
+    *_VOCABULARY,
+    *_FINAL_NORM,
+    *_INTERVENE,
+    *_OUTPUT,
+    *_CALIBRATE,
+    *_ADVISE,
+    *_TRAINING,
+    *_DRIFT_TESTS,
+)

@@ -45,6 +45,13 @@ def _calibrate(run: Run) -> list[Fact]:
     return floors + thresholds
 
 
+def _advise(run: Run) -> list[Fact]:
+    rows = run.rows(metric="neighbour_overlap")
+    whole = max((row.at or 0.0 for row in rows), default=0.0)
+    named = {"raw.int8": "kept by 8 bits", "raw.int4": "kept by 4 bits", "raw.binary": "kept by signs"}
+    return [of_row(named[row.site], row, where=False) for row in rows if row.at == whole and row.site in named]
+
+
 def _null(run: Run) -> list[Fact]:
     rows = run.rows(metric="cosine_q95")
     picked = [rows[0], rows[len(rows) // 2], rows[-1]] if len(rows) > 3 else rows
@@ -90,6 +97,7 @@ def _by_model(name: str, rows: Sequence[Row]) -> list[Fact]:
 
 _FACTS: dict[str, Callable[[Run], list[Fact]]] = {
     "calibrate": _calibrate,
+    "advise": _advise,
     "null": _null,
     "block": _block,
     "compare": _compare,

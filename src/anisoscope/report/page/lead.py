@@ -13,7 +13,7 @@ from anisoscope.report.page.verdicts import verdict_of
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
-NOT_MODELS = ("vectors", "calibrate", "null", "block", "compare", "intervene", "variants", "vocabulary")
+NOT_MODELS = ("vectors", "calibrate", "advise", "null", "block", "compare", "intervene", "variants", "vocabulary")
 
 
 def lead(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subject]) -> str:
@@ -120,6 +120,7 @@ SPEAKERS = (
     _training,
     _models,
     _says("calibrate"),
+    _says("advise"),
     _vectors,
     _says("compare"),
     _says("intervene"),

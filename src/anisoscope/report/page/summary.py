@@ -38,6 +38,7 @@ IMPORTANCE = (
     "final-norm",
     "vectors",
     "calibrate",
+    "advise",
     "compare",
     "intervene",
     "variants",
@@ -47,6 +48,7 @@ IMPORTANCE = (
 )
 TITLES = {
     "calibrate": "Similarity thresholds",
+    "advise": "Dimensions and bits",
     "null": "Isotropic reference",
     "compare": "Comparison",
     "vectors": "Vectors",

@@ -18,7 +18,9 @@ from anisoscope.runs.work.collected import Collected, Part
 from anisoscope.studies.attention.story import attention_verdict, story
 
 if TYPE_CHECKING:
+    from anisoscope.models.batches.plan import Batch
     from anisoscope.models.open import OpenModel
+    from anisoscope.runs.measurement import Measurement
 
 
 class Heads(Settings):
@@ -31,6 +33,11 @@ class Heads(Settings):
 
 class AttentionSettings(Model, Data, Heads):
     """What `anisoscope attention` is asked."""
+
+    export_key_means: str | None = option(
+        "Write the mean key of every head to this safetensors file, and measure whether subtracting it helps a cache.",
+        None,
+    )
 
 
 def attention_sums(settings: Any) -> Any:
@@ -45,25 +52,34 @@ def collect(job: Job) -> Collected:
     ((label, model),) = job.models()
     part = job.run(label, model, lambda: {"attention": attention_sums(job.settings)})
     if job.first_share:
-        part.about["removal"] = _removals(job, model)
+        window = _first_window(job, model)
+        part.about["removal"] = _removals(model, window)
+        if job.settings.export_key_means is not None and not job.settings.before_rotary:
+            from anisoscope.studies.attention.key_codes import key_errors, key_means
+
+            part.about["key_codes"] = key_errors(model, window, key_means(part.sums["attention"].heads))
     return {label: part}
 
 
-def _removals(job: Job, model: OpenModel) -> list[list[Any]]:
-    """[site, metric, value] of the greatest change of a probability, in the first document that has a window."""
+def _first_window(job: Job, model: OpenModel) -> Batch:
+    """The first window of the first document that has one."""
     from anisoscope.errors import InputError
-    from anisoscope.studies.attention.removal import removal_effects
 
     limit = 1
     while True:
         try:
-            batches = job.batches(model, batch_tokens=1, limit=limit)
-            found = removal_effects(model, next(iter(batches))[1])
-            break
+            return next(iter(job.batches(model, batch_tokens=1, limit=limit)))[1]
         except InputError:  # documents without a token
             if limit > 2**20:
                 raise
             limit *= 2
+
+
+def _removals(model: OpenModel, window: Batch) -> list[list[Any]]:
+    """[site, metric, value] of the greatest change of a probability in a window."""
+    from anisoscope.studies.attention.removal import removal_effects
+
+    found = removal_effects(model, window)
     return [
         [site, metric, value]
         for site, effect in found.items()
@@ -74,6 +90,7 @@ def _removals(job: Job, model: OpenModel) -> list[list[Any]]:
 def conclude(settings: AttentionSettings, collected: Collected) -> Findings:
     """The rows of every layer and head, and the drift directions."""
     from anisoscope.errors import ModelError
+    from anisoscope.studies.attention.key_codes import key_means, key_verdict
     from anisoscope.studies.attention.rows import attention_rows, drift_directions
 
     ((label, part),) = collected.items()
@@ -87,8 +104,16 @@ def conclude(settings: AttentionSettings, collected: Collected) -> Findings:
         replace(like, site=site, metric=metric, value=value, null=0.0, note=note)
         for site, metric, value in part.about.get("removal", ())
     ]
+    rows += [
+        replace(like, site=site, metric=metric, at=float(bits), value=value, null=0.0, note="one window")
+        for site, metric, bits, value in part.about.get("key_codes", ())
+    ]
     widths = {site: layer.queries.d for site, layer in sums.heads.items()}
-    return Findings(rows, attention_verdict(rows, widths), arrays=drift_directions(sums.heads))
+    arrays = drift_directions(sums.heads)
+    if settings.export_key_means is not None:
+        arrays = {**arrays, **key_means(sums.heads)}
+    said = " ".join(filter(None, (attention_verdict(rows, widths), key_verdict(rows))))
+    return Findings(rows, said, arrays=arrays)
 
 
 def attention_context(label: str, part: Part) -> Row:
@@ -103,6 +128,12 @@ def kinds() -> Mapping[str, Any]:
     return {"attention": AttentionSums}
 
 
+def _export(settings: AttentionSettings, measurement: Measurement) -> None:
+    from anisoscope.studies.attention.key_codes import export_key_means
+
+    export_key_means(settings, measurement)
+
+
 STUDY = Study(
     AttentionSettings,
     collect=collect,
@@ -111,6 +142,7 @@ STUDY = Study(
     story=story,
     subject=lambda settings: Path(settings.model).name,
     machine=RUNS_MODEL + SHARED,
+    export=_export,
     help="""
 How queries and keys drift, how sharp attention is and what its scores vary by: every layer, every head.
 
@@ -118,5 +150,6 @@ Examples:
   anisoscope attention bert-base-uncased --data wikitext/valid.txt --limit 128
   anisoscope attention EleutherAI/pythia-70m --revision step1000 --before-rotary
   anisoscope attention ./checkpoint-500 --json
+  anisoscope attention ./model --data texts/ --export-key-means means.safetensors
 """,
 )
