@@ -114,9 +114,12 @@ def variants(data: Names, **settings: Any) -> Result:
 
 def compare(first: Any, second: Any, **settings: Any) -> Result:
     """Second minus first, site by site; each a run folder, an opened run or a measurement."""
-    with ExitStack() as stack:
-        folders = [str(stack.enter_context(_folder(what))) for what in (first, second)]
-        return _perform("compare", {"first": folders[0], "second": folders[1], **settings}, {})
+    return _on_two("compare", first, second, settings)
+
+
+def gate(first: Any, second: Any, **settings: Any) -> Result:
+    """Equivalence tests between two runs, files of vectors, or models (on `data`, by name); `rules` is a TOML file."""
+    return _on_two("gate", first, second, settings)
 
 
 def merge(runs: Sequence[str | Path | Run], out: str | Path, *, existing: Existing = "refuse") -> Result:
@@ -184,6 +187,12 @@ def _on_models(name: str, model: Any, data: Any, processor: Any, settings: dict[
     if processor is not None:
         given["processor"] = processor
     return _perform(name, {field: names if field == "models" else names[0], **named, **settings}, given)
+
+
+def _on_two(name: str, first: Any, second: Any, settings: dict[str, Any]) -> Result:
+    with ExitStack() as stack:
+        folders = [str(stack.enter_context(_folder(what))) for what in (first, second)]
+        return _perform(name, {"first": folders[0], "second": folders[1], **settings}, {})
 
 
 def _data(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 _MEASURE = ("vectors", "calibrate", "remedy", "measure", "attention", "sweep", "vocabulary", "final-norm", "null")
 _EXPERIMENT = ("block", "intervene", "pretrain", "variants", "paper")
-_FIRST = (*_MEASURE, *_EXPERIMENT, "compare", "merge", "report", "show", "run", "models", "demo")
+_FIRST = (*_MEASURE, *_EXPERIMENT, "compare", "gate", "merge", "report", "show", "run", "models", "demo")
 REPORT_TO = "https://github.com/anisoscope/anisoscope/issues"
 
 

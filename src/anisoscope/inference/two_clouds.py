@@ -30,6 +30,7 @@ from anisoscope.inference.jackknife import (
     t_quantile,
     without_each,
 )
+from anisoscope.inference.metrics import METRICS
 from anisoscope.inference.spectra import changes_without_each, reservoir_shrink, shrunk_jackknife
 
 Array = NDArray[np.float64]
@@ -135,10 +136,10 @@ def axes_estimates(first: Sums, second: Sums) -> list[Estimate]:
     """How many of their top principal axes two clouds share; `at` is k."""
     if first.d != second.d or first.second is None or second.second is None or min(first.n, second.n) < 2:
         return []
-    axes = [np.linalg.eigh(covariance(s.second, s.sum_x, s.n))[1][:, ::-1] for s in (first, second)]  # pyright: ignore
+    a, b = (np.linalg.eigh(covariance(s.second, s.sum_x, s.n))[1][:, ::-1] for s in (first, second))  # pyright: ignore
     n = min(first.n, second.n)
     return [
-        Estimate("axes_overlap", two_clouds.axes_overlap(*axes, k), null=k / first.d, n=n, at=float(k))
+        Estimate("axes_overlap", two_clouds.axes_overlap(a, b, k), null=k / first.d, n=n, at=float(k))
         for k in AXES
         if k <= first.d // 2
     ]
@@ -179,6 +180,7 @@ def _shapes(found: Partners) -> list[Estimate]:
     estimates = []
     for name, of, full, left, null in parts:
         value = of(*full)
+        value = None if value is None else float(np.clip(value, 0.0, METRICS[name].high))  # beyond, it is rounding
         ends = (None, None) if value is None else shrunk_jackknife(of(*left), value, counts, found.shrink)
         estimates.append(Estimate(name, value, *ends, null=null, n=found.n, note=found.note))
     return estimates

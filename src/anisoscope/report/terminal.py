@@ -23,8 +23,7 @@ def tell(study: Study | None, measurement: Measurement, *, everything: bool = Fa
     from rich.console import Console
 
     out: Console = console or Console(highlight=False)
-    told = plain if study is None or study.story is None or not measurement.rows else study.story
-    story = told(measurement.rows)
+    story = story_of(study, measurement)
     _say(out, f"{measurement.command}: {sentence(measurement)}".removesuffix(": "), style="bold")
     for line in story.header:
         _say(out, line) if line else None
@@ -38,6 +37,12 @@ def tell(study: Study | None, measurement: Measurement, *, everything: bool = Fa
         _say(out, f"{sum(len(table.cells) for table in story.more)} more lines with --all")
     if measurement.run is not None:
         _say(out, f"run: {measurement.run.folder}")
+
+
+def story_of(study: Study | None, measurement: Measurement) -> Story:
+    """What the study tells of the rows; a plain table of them where it tells nothing."""
+    told = plain if study is None or study.story is None or not measurement.rows else study.story
+    return told(measurement.rows)
 
 
 def sentence(measurement: Measurement) -> str:

@@ -19,7 +19,11 @@ RUN_FILES = ("measurements.parquet", "arrays.safetensors", "moments.safetensors"
 _MASK = os.umask(0)
 os.umask(_MASK)
 _MODE = 0o666 & ~_MASK  # one mode for all files, whichever library wrote them
-_OURS = {"csv": b"run,model,", "page": b"<!doctype html"}  # how what a person may ask for begins
+_OURS = {
+    "csv": b"run,model,",
+    "page": b"<!doctype html",
+    "markdown": b"## anisoscope ",
+}  # how what a person may ask for begins
 
 
 @contextmanager
@@ -65,7 +69,7 @@ def check_target(
 ) -> None:
     """Refuse what must not be overwritten: an input, a file of a run, a folder, a file of another kind.
 
-    `kind` is what will be written: a former `csv` or `page` is replaced, no other file. `out` is a run to be made.
+    `kind` is what will be written: a former one is replaced, no other file. `out` is a run to be made.
     """
     if path.is_dir():
         raise UsageError("this is a folder, not a file", where=path, do="name a file in it")

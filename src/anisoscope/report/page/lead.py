@@ -13,7 +13,7 @@ from anisoscope.report.page.verdicts import verdict_of
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
-NOT_MODELS = ("vectors", "calibrate", "null", "block", "compare", "intervene", "variants", "vocabulary")
+NOT_MODELS = ("vectors", "calibrate", "null", "block", "compare", "gate", "intervene", "variants", "vocabulary")
 
 
 def lead(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subject]) -> str:
@@ -122,6 +122,7 @@ SPEAKERS = (
     _says("calibrate"),
     _vectors,
     _says("compare"),
+    _says("gate"),
     _says("intervene"),
     _says("variants"),
     _says("vocabulary"),

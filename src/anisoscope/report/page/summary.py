@@ -39,6 +39,7 @@ IMPORTANCE = (
     "vectors",
     "calibrate",
     "compare",
+    "gate",
     "intervene",
     "variants",
     "vocabulary",
@@ -49,6 +50,7 @@ TITLES = {
     "calibrate": "Similarity thresholds",
     "null": "Isotropic reference",
     "compare": "Comparison",
+    "gate": "Gate",
     "vectors": "Vectors",
 }
 
