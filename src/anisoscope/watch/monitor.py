@@ -94,6 +94,7 @@ class AnisotropyMonitor(TrainerCallback):
       model takes it (`input_ids`, `attention_mask`, …), whose rows are the sequences.
     - `sites`, `length`, `limit`: as of a measurement (windows of 128 tokens, all documents); `attention=False` leaves
       queries, keys and rows out, as models without attention need it.
+    - `pool`: mean, cls, last, max or weighted: also measure the pooled vector of each text, the site `embedding`.
     - `every` so many steps, or at `steps`: "log" (0, 1, 2, 4, …, 1024, then every 1024) or a list.
     - `out`: keep a run there; `existing="replace"` removes what an earlier training left, "resume" goes on with it.
     - `on_warning`: "warn", "stop" (the training), or a function of the message.
@@ -112,6 +113,7 @@ class AnisotropyMonitor(TrainerCallback):
         attention: bool = True,
         length: int | None = None,
         limit: int | None = None,
+        pool: str | None = None,
         out: str | Path | None = None,
         existing: Existing = "resume",
         band: Band | None = None,
@@ -119,7 +121,7 @@ class AnisotropyMonitor(TrainerCallback):
     ) -> None:
         if every is not None and every < 1:
             raise UsageError("`every` counts steps", got=every)
-        self.probe = Probe(probe, processor, sites=sites, attention=attention, length=length, limit=limit)
+        self.probe = Probe(probe, processor, sites=sites, attention=attention, length=length, limit=limit, pool=pool)
         self.every, self.steps = every, steps if isinstance(steps, str) else frozenset(steps)
         if isinstance(self.steps, str) and self.steps != "log":
             raise UsageError("unknown steps", got=self.steps, expected="'log' or a list of steps")

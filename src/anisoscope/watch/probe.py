@@ -29,9 +29,11 @@ from anisoscope.inputs.files import digest
 from anisoscope.inputs.sources import Source, open_source
 from anisoscope.models.batches.plan import Batch, make_batches
 from anisoscope.models.devices import sums_device
+from anisoscope.models.encoders import POOLS, pooling_encoder
 from anisoscope.models.open import OpenModel, open_model
 from anisoscope.runs.study import words_of
 from anisoscope.runs.table import Row
+from anisoscope.runs.work.embeddings import EmbeddingSums
 from anisoscope.runs.work.observers import AttentionSums, HiddenSums
 from anisoscope.runs.work.passes import observe
 from anisoscope.studies.attention.rows import attention_rows
@@ -52,13 +54,15 @@ class ProbeSums:
     hidden: HiddenSums
     attention: AttentionSums
     protocol: str
+    embedding: EmbeddingSums | None = None
 
     def as_rows(self, *, step: int) -> list[Row]:
         like = Row(step=step, protocol=self.protocol)
         rows = [
             replace(like, site=site, layer=layer, **_columns(estimate))
-            for site, layer in self.hidden.about()["sites"]
-            for estimate in direction_estimates(self.hidden.parts[site].sums())
+            for observer in (self.hidden, *([] if self.embedding is None else [self.embedding]))
+            for site, layer in observer.about()["sites"]
+            for estimate in direction_estimates(observer.parts[site].sums())
         ]
         of_attention = attention_rows(self.attention.heads, self.attention.rows, like=like)
         return rows + [row for row in of_attention if row.head is None or row.metric in OF_HEADS]
@@ -74,6 +78,7 @@ class Probe:
     - `data`: texts, files, clips or pictures (what `inputs.open_source` takes), read by `processor`; or one batch as
       the model takes it (`input_ids`, `attention_mask`, …), whose rows are the sequences.
     - `length` of a window in tokens (default 128, or what the model can read) and `limit` of documents: as of a sweep.
+    - `pool`: mean, cls, last, max or weighted: also measure the pooled vector of each text, the site `embedding`.
     """
 
     def __init__(
@@ -85,12 +90,15 @@ class Probe:
         attention: bool = True,
         length: int | None = None,
         limit: int | None = None,
+        pool: str | None = None,
     ) -> None:
         if processor is None and not isinstance(data, Mapping):
             raise UsageError("texts need their tokenizer, clips and pictures their processor", got=type(data).__name__)
         self.data, self.processor = data, processor
         self.sites = [sites] if isinstance(sites, str) else list(sites)
-        self.attention, self.length, self.limit = attention, length, limit
+        self.attention, self.length, self.limit, self.pool = attention, length, limit, pool
+        if pool is not None and pool not in POOLS:
+            raise UsageError("no such way of pooling", got=pool, expected=", ".join(POOLS))
         self.source: Source[Any] | None = None
         self.batches: list[Batch] = [_as_batch(data)] if isinstance(data, Mapping) else []
         self._protocol: dict[str, str] = {"batches": "one batch, as it was given"} if self.batches else {}
@@ -99,7 +107,8 @@ class Probe:
     def settings(self) -> dict[str, Any]:
         """What a run has to be made with to be comparable; the hash is that of the batches, once they are made."""
         given = {"sites": self.sites, "attention": self.attention, "length": self.length, "limit": self.limit}
-        return given | {"probe": self.fingerprint()}
+        pooled = {} if self.pool is None else {"pool": self.pool}
+        return given | pooled | {"probe": self.fingerprint()}
 
     def fingerprint(self) -> str:
         """sha256 of everything that the model reads."""
@@ -132,12 +141,17 @@ class Probe:
         device = sums_device(str(next(module.parameters()).device))
         hidden = HiddenSums(HiddenCapture(module, sites=self.sites), spectrum=False, sample=0, device=device)
         attention = AttentionSums(sample=SAMPLE)
-        observers = {"hidden": hidden, "attention": attention} if self.attention else {"hidden": hidden}
+        observers: dict[str, Any] = {"hidden": hidden, **({"attention": attention} if self.attention else {})}
+        embedding = None
+        if self.pool is not None:
+            pooled = pooling_encoder(self.pool)
+            embedding = observers["embedding"] = EmbeddingSums(pooled, spectrum=False, sample=0, device=device)
         watched = OpenModel(module, self.processor, "", type(module).__name__, None, "", None)
         for place, batch in enumerate(self.batches):
             observe(watched, batch, observers, first=place == 0)
         words = [self._protocol, *(observer.about()["protocol"] for observer in observers.values())]
-        return ProbeSums(hidden, attention, words_of({name: word for part in words for name, word in part.items()}))
+        protocol = words_of({name: word for part in words for name, word in part.items()})
+        return ProbeSums(hidden, attention, protocol, embedding)
 
 
 def running_part(model: nn.Module) -> nn.Module:

@@ -53,7 +53,11 @@ def figure_layers(runs: Run | Sequence[Run], *, title: str = "", stands_in: str 
 def _layers(run: Run) -> list[Row]:
     """The average cosine of every layer; the vector of a whole text is no layer."""
     rows = run.rows(metric="mean_cosine", positions="all")
-    return [row for row in rows if row.value is not None and row.site != "embedding"]
+    return [
+        row
+        for row in rows
+        if row.value is not None and not row.site.startswith("embedding.") and row.site != "embedding"
+    ]
 
 
 def depth_label(rows: Sequence[Row]) -> str:

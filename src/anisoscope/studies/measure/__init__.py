@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from anisoscope.capture.embedding import is_embedding
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Data, Embedding, Hidden, Models, Sample, option
 from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study
@@ -28,7 +29,7 @@ def collect(job: Job) -> Collected:
     """One pass for each model."""
     from anisoscope.studies.measure.hidden import observers
 
-    whole_texts = set(job.settings.sites) == {"embedding"}
+    whole_texts = all(map(is_embedding, job.settings.sites))
     return {
         label: job.run(label, model, lambda model=model: observers(model, job.settings, job.machine), first=whole_texts)
         for label, model in job.models()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from anisoscope.capture.embedding import is_embedding
 from anisoscope.inference.correlation import correlate
 from anisoscope.runs.table import Row
 
@@ -50,7 +51,7 @@ def drift_rows(rows: Sequence[Row]) -> list[Row]:
 
 def _layers(rows: Iterable[Row]) -> list[str]:
     names = dict.fromkeys(row.site for row in rows if row.metric == "mean_cosine")
-    return [name for name in names if not name.endswith("norm") and name != "embedding"]
+    return [name for name in names if not name.endswith("norm") and not is_embedding(name)]
 
 
 def _number(value: float | None) -> float:

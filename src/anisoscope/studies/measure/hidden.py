@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from anisoscope.capture.embedding import SITE as EMBEDDING
+from anisoscope.capture.embedding import is_embedding
 from anisoscope.capture.hidden import HiddenCapture
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inference.cloud import measure_cloud
@@ -23,6 +24,7 @@ from anisoscope.runs.work.embeddings import EmbeddingSums
 from anisoscope.runs.work.observers import HiddenSums
 
 if TYPE_CHECKING:
+    from anisoscope.models.encoders import Encoder
     from anisoscope.models.open import OpenModel
 
 
@@ -49,27 +51,32 @@ def hidden_sums(model: OpenModel, settings: Any, machine: Machine, **changes: An
 
 def observers(model: OpenModel, settings: Any, machine: Machine) -> dict[str, Any]:
     """The observers of the sites that are asked for: hidden states, and the vector of a whole text."""
-    layers = [pattern for pattern in settings.sites if pattern != EMBEDDING]
+    layers = [pattern for pattern in settings.sites if not is_embedding(pattern)]
     found: dict[str, Any] = {}
     if layers:
         found["hidden"] = hidden_sums(model, settings.model_copy(update={"sites": layers}), machine)
-    if any(fnmatchcase(EMBEDDING, pattern) for pattern in settings.sites):
-        if model.encoder is not None:
-            found["embedding"] = embedding_sums(model, settings, machine)
-        elif EMBEDDING in settings.sites:
-            raise UsageError(
-                "this model does not say how one vector is made of a text",
-                where=model.name,
-                expected="modules.json, as sentence-transformers writes it",
-                do="--pool mean, or another way of pooling",
-            )
+    asked = len(layers) < len(settings.sites)
+    if asked or (model.encoder is not None and any(fnmatchcase(EMBEDDING, pattern) for pattern in settings.sites)):
+        sample = {"sample": settings.sample, "seed": settings.seed}
+        found["embedding"] = embedding_sums(model, machine, spectrum=settings.spectrum, **sample)
     return found
 
 
-def embedding_sums(model: OpenModel, settings: Any, machine: Machine) -> EmbeddingSums:
-    """The observer of the vectors of whole texts."""
-    device, spectrum = sums_device(machine.device), getattr(settings, "spectrum", True)
-    return EmbeddingSums(model.encoder, spectrum=spectrum, sample=settings.sample, seed=settings.seed, device=device)
+def embedding_sums(model: OpenModel, machine: Machine, **options: Any) -> EmbeddingSums:
+    """The observer of the vectors of whole texts; refuses a model that makes none."""
+    return EmbeddingSums(encoder_of(model), device=sums_device(machine.device), **options)
+
+
+def encoder_of(model: OpenModel) -> Encoder:
+    """What makes one vector of a text; an error where the model does not say."""
+    if model.encoder is None:
+        raise UsageError(
+            "this model does not say how one vector is made of a text",
+            where=model.name,
+            expected="modules.json, as sentence-transformers writes it",
+            do="--pool mean, or another way of pooling",
+        )
+    return model.encoder
 
 
 def site_rows(part: Part, label: str, *, spectrum: bool = True, neighbours: bool = True, **context: Any) -> SiteRows:
@@ -86,15 +93,20 @@ def site_rows(part: Part, label: str, *, spectrum: bool = True, neighbours: bool
         for name in order:
             moments = part.get(there[name], name)
             _check_something(name, moments.sums())
-            cloud = measure_cloud(
-                moments, spectra=spectrum, neighbours=neighbours, things="texts" if name == EMBEDDING else things
-            )
+            cloud = measure_cloud(moments, spectra=spectrum, neighbours=neighbours, things=_things(name, things))
             found.rows += cloud_rows(cloud, site=name, layer=layers[name], **shared)
             found.verdicts.append({"model": label, "site": name, **cloud.verdict.as_dict()})
             notes += [(name, note) for note in cloud.notes]
             bar.advance()
     found.notes = gathered(notes)
     return found
+
+
+def _things(site: str, things: str) -> str:
+    """What a verdict calls the vectors of a site."""
+    if not is_embedding(site):
+        return things
+    return "images" if site.endswith(".image") else "texts"
 
 
 def _check_something(site: str, sums: Any) -> None:

@@ -13,17 +13,17 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from anisoscope.runs.job import Job
-from anisoscope.runs.settings import Data, Dtype, Seeds, option
+from anisoscope.runs.settings import Data, Dtype, Embedding, Seeds, option
 from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study
 from anisoscope.runs.work.collected import Collected
 from anisoscope.studies.attention import Heads
 from anisoscope.studies.sweep.story import story
 
 EMBEDDED = "embedded"  # the name of the series that the package carries
-Part = Literal["hidden", "attention", "vocabulary"]
+Part = Literal["hidden", "attention", "vocabulary", "embedding"]
 
 
-class SweepSettings(Data, Heads):
+class SweepSettings(Data, Heads, Embedding):
     """What `anisoscope sweep` is asked."""
 
     series: str = option(
@@ -62,9 +62,10 @@ def labels(settings: SweepSettings) -> list[str]:
 
 
 def kinds() -> Mapping[str, Any]:
+    from anisoscope.runs.work.embeddings import EmbeddingSums
     from anisoscope.runs.work.observers import AttentionSums, HiddenSums
 
-    return {"hidden": HiddenSums, "attention": AttentionSums}
+    return {"hidden": HiddenSums, "embedding": EmbeddingSums, "attention": AttentionSums}
 
 
 STUDY = Study(

@@ -18,7 +18,7 @@ from anisoscope.runs.table import Row
 from anisoscope.runs.work.collected import Collected, Part, report_of
 from anisoscope.studies.attention import attention_context, attention_sums
 from anisoscope.studies.attention.rows import attention_rows
-from anisoscope.studies.measure.hidden import SiteRows, hidden_sums, site_rows
+from anisoscope.studies.measure.hidden import SiteRows, embedding_sums, hidden_sums, site_rows
 from anisoscope.studies.sweep.dynamics import series_arrays
 from anisoscope.studies.sweep.story import training_verdict
 
@@ -74,12 +74,16 @@ def label_of(checkpoint: Checkpoint) -> str:
 
 def _observers(model: OpenModel | None, job: Job) -> dict[str, Any]:
     """What is looked at; without a model, empty collections to read sums with."""
+    from anisoscope.runs.work.embeddings import EmbeddingSums
     from anisoscope.runs.work.observers import HiddenSums
 
     settings, found = job.settings, {}
+    sample = {"sample": SAMPLE if settings.spectrum else 0}
     if "hidden" in settings.sites:
-        sample = {"sample": SAMPLE if settings.spectrum else 0}
         found["hidden"] = HiddenSums() if model is None else hidden_sums(model, settings, job.machine, **sample)
+    if "embedding" in settings.sites:
+        options = {**sample, "spectrum": settings.spectrum}
+        found["embedding"] = EmbeddingSums() if model is None else embedding_sums(model, job.machine, **options)
     if "attention" in settings.sites:
         found["attention"] = attention_sums(settings)
     return found
@@ -88,7 +92,7 @@ def _observers(model: OpenModel | None, job: Job) -> dict[str, Any]:
 def _checkpoint(job: Job, series: Series, checkpoint: Checkpoint, label: str, loaded: _Loaded) -> Part:
     """One pass over one checkpoint, kept on disk."""
     model = loaded.model
-    part = job.run(label, model, lambda: _observers(model, job))
+    part = job.run(label, model, lambda: _observers(model, job), first=job.settings.sites == ["embedding"])
     part.about["checkpoint"] = {**asdict(checkpoint), "series": series.name, "sha256": loaded.weights.sha256}
     part.about["sketch"] = [float(entry) for entry in loaded.weights.sketch]
     if "vocabulary" in job.settings.sites and job.first_share:
@@ -176,7 +180,7 @@ def conclude_series(settings: Any, collected: Collected) -> Findings:
 def checkpoint_rows(settings: Any, label: str, part: Part) -> SiteRows:
     """Hidden states, attention and vocabulary of one checkpoint, and the notes that concern them."""
     found = SiteRows()
-    if "hidden" in settings.sites:
+    if {"hidden", "embedding"} & set(settings.sites):
         found = site_rows(part, label, spectrum=settings.spectrum, neighbours=False)
     if "attention" in settings.sites:
         sites = [key.removesuffix("/heads") for key in part.keys("attention") if key.endswith("/heads")]
