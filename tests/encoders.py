@@ -15,7 +15,13 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 MIRROR = Path(os.environ.get("ANISOSCOPE_MODELS", "/tmp/weights"))
 MINILM = MIRROR / "sentence-transformers/all-MiniLM-L6-v2"
-REAL = (MINILM, MIRROR / "sentence-transformers/all-mpnet-base-v2", MIRROR / "pypi/sre-embedding-model")
+REAL = (
+    MINILM,
+    MIRROR / "sentence-transformers/all-mpnet-base-v2",
+    MIRROR / "pypi/sre-embedding-model",
+    MIRROR / "thenlper/gte-small",
+    MIRROR / "intfloat/e5-small",
+)
 WORDS = ["the", "a", "cat", "dog", "sat", "on", "mat", "runs", "home", "red", "blue"]
 WORDS += ["query", "document", ":", ".", "The", "Cat"]
 TEXTS = [

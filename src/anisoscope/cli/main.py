@@ -29,7 +29,7 @@ _MEASURE = (
     "null",
 )
 _EXPERIMENT = ("block", "intervene", "pretrain", "variants", "paper")
-_FIRST = (*_MEASURE, *_EXPERIMENT, "compare", "merge", "report", "show", "run", "models", "demo")
+_FIRST = (*_MEASURE, *_EXPERIMENT, "compare", "gate", "merge", "report", "show", "run", "models", "demo")
 REPORT_TO = "https://github.com/anisoscope/anisoscope/issues"
 
 

@@ -24,6 +24,12 @@ def finish(
     """End a command that made or opened a run."""
     if given.get("csv") is not None:
         write_csv(given["csv"], measurement.rows, inputs=inputs, force=bool(given.get("force")))
+    if given.get("markdown") is not None:
+        from anisoscope.report.markdown import summary
+        from anisoscope.runs.writing import guarded
+
+        with guarded(given["markdown"], kind="markdown", inputs=inputs, force=bool(given.get("force"))) as partial:
+            partial.write_text(summary(study, measurement), encoding="utf-8")
     if given.get("json"):
         print_json(as_json(measurement))
     else:

@@ -21,7 +21,8 @@ def shared_parameters(*, figures: bool = True) -> list[inspect.Parameter]:
         "existing": (str, "resume", existing_option()),
         "figures": (bool, True, typer.Option("--figures/--no-figures", help="Draw the figures.", show_default=False)),
         "csv": (Path | None, None, typer.Option("--csv", help="Also write the tidy table to this CSV file.")),
-        "force": (bool, False, typer.Option("--force", help="Let --csv overwrite a file of another kind.")),
+        "markdown": (Path | None, None, typer.Option("--markdown", help="Also write what is printed as Markdown.")),
+        "force": (bool, False, typer.Option("--force", help="Let these overwrite a file of another kind.")),
         "all": (bool, False, typer.Option("--all", help="Print every table.")),
         "json": (bool, False, typer.Option("--json", help="Print one JSON object and nothing else.")),
     }
@@ -69,8 +70,11 @@ def carry_out(study: Study, settings: Any, machine: Machine, given: dict[str, An
     existing = checked_existing(given["existing"])
     inputs = input_paths(settings)
     out = given["out"] or default_folder(study, settings, machine)
-    if given["csv"] is not None:
-        check_target(given["csv"], kind="csv", inputs=inputs, out=out, force=given["force"])
+    for kind in ("csv", "markdown"):
+        if given[kind] is not None:
+            check_target(given[kind], kind=kind, inputs=inputs, out=out, force=given["force"])
     measurement = perform(study, settings, machine=machine, out=out, existing=existing)
     if study.collect is None or engine().chief:
         finish(study, measurement, given, inputs=inputs)
+        if code := study.exit_code(measurement.rows):
+            raise typer.Exit(code)

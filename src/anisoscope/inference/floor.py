@@ -23,8 +23,9 @@ from anisoscope.accumulate.keys import GROUPS, group_of
 from anisoscope.errors import InputError
 from anisoscope.geometry.nulls import isotropic as null
 from anisoscope.geometry.rows import unit_rows
+from anisoscope.geometry.two_clouds import shared_neighbours
 from anisoscope.inference.estimates import Estimate
-from anisoscope.inference.jackknife import jackknife
+from anisoscope.inference.jackknife import jackknife, jackknife_mean
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -175,14 +176,10 @@ def _compared(table: _Table, raw: _Table) -> list[Estimate]:
     gain = table.values[-1] - raw.values[-1]
     low, high = jackknife(table.left_out[:, -1] - raw.left_out[:, -1], gain, table.sizes)
     moved = Estimate("nearest_gap_difference", _known(gain), _known(low), _known(high), null=0.0, n=table.pairs)
-    shared = np.array(
-        [len(np.intersect1d(a, b)) for a, b in zip(table.neighbours, raw.neighbours, strict=True)], float
-    ) / max(1, table.neighbours.shape[1])  # (m,)
-    total, sums = shared.sum(), np.bincount(table.groups, weights=shared, minlength=GROUPS)
-    rest = np.maximum(len(shared) - table.sizes, 1)
-    low, high = jackknife((total - sums) / rest, shared.mean(), table.sizes)
+    shared = shared_neighbours(table.neighbours, raw.neighbours)  # (m,)
+    kept = jackknife_mean(shared, table.groups)
     chance = table.neighbours.shape[1] / max(table.candidates - 1, 1)
-    overlap = Estimate("neighbour_overlap", float(shared.mean()), _known(low), _known(high), null=chance, n=len(shared))
+    overlap = Estimate("neighbour_overlap", *kept, null=chance, n=len(shared))
     return [moved, overlap]
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from anisoscope.accumulate.keys import GROUPS, group_of
+from anisoscope.accumulate.keys import GROUPS, Keys, group_of
 from anisoscope.accumulate.sums import Sample, Sums
 from anisoscope.geometry import outliers, spectrum
 from anisoscope.inference.estimates import Estimate, estimated
@@ -113,15 +113,26 @@ def cloud_spectrum(sums: Sums, sample: Sample, *, centred: bool) -> Spectrum:
         values, vectors = np.linalg.eigh(matrix)
         values, vectors = np.clip(values[::-1], 0, None), vectors[:, ::-1]
         squares, n, note = np.square((x - mean) @ vectors), sums.n, ""
-    groups = group_of(sample.keys, groups=GROUPS)
-    sizes = np.bincount(groups, minlength=GROUPS).astype(float)
-    totals = np.eye(GROUPS)[:, groups] @ squares  # (g, r)
-    without = (totals.sum(0) - totals) / np.maximum(sizes.sum() - sizes, 1)[:, None] - totals.sum(0) / sizes.sum()
-    independent = sums.sequences == sums.n and sums.second is not None
-    shrink = min(1.0, (len(x) / sums.n) ** 0.5) if independent else 1.0
+    without, sizes = changes_without_each(squares, sample.keys)
+    shrink = reservoir_shrink(sums, len(x))
     left_out = np.clip(values + without, 0, None)
     absent = sums.d - len(values)  # directions that a sample smaller than d cannot have: no variance there
     return Spectrum(np.pad(values, (0, absent)), np.pad(left_out, ((0, 0), (0, absent))), sizes, n, shrink, note)
+
+
+def changes_without_each(rows: Array, keys: Keys) -> tuple[Array, Array]:
+    """How the mean of rows (m, r) changes without each jackknife group of their sequences, (g, r); the sizes (g,)."""
+    groups = group_of(keys, groups=GROUPS)
+    sizes = np.bincount(groups, minlength=GROUPS).astype(float)
+    totals = np.eye(GROUPS)[:, groups] @ rows
+    mean = totals.sum(0) / sizes.sum()
+    return (totals.sum(0) - totals) / np.maximum(sizes.sum() - sizes, 1)[:, None] - mean, sizes
+
+
+def reservoir_shrink(sums: Sums, m: int) -> float:
+    """What takes the standard error of a reservoir of m to that of all vectors, where each is its own sequence."""
+    independent = sums.sequences == sums.n and sums.second is not None
+    return min(1.0, (m / sums.n) ** 0.5) if independent else 1.0
 
 
 def _spectrum_of_rows(x: Array, *, degrees: int) -> tuple[Array, Array]:

@@ -12,6 +12,8 @@ Several modes of pooling are concatenated, in the order of the library. Texts ar
 prompt where the model has a default one or one is asked for; `include_prompt: false` keeps the prompt's tokens out of
 the pool. A part of any other kind is not guessed at: there is no embedding, and a note says why.
 
+A tower of a model like CLIP pools itself; its vector, `text_embeds` or `image_embeds`, is that through a projection.
+
     read_encoder(Path("all-MiniLM-L6-v2")).pooling        # ('mean',)
     pooling_encoder("last")                               # for a model that comes without such parts
 """
@@ -31,6 +33,8 @@ from anisoscope.errors import ModelError, UsageError
 from anisoscope.models.hub import first_line
 from anisoscope.models.locate import listed_modules, transformer_folder
 
+POOLER = "pooler"  # the model's own
+PROJECTIONS = {"text": ("embedding.text", "text_projection"), "vision": ("embedding.image", "visual_projection")}
 POOLS = {"mean": "mean", "cls": "cls", "last": "lasttoken", "max": "max", "weighted": "weightedmean"}
 MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 _FLAGS = {  # how pooling modes were written before they had names, in the order in which they are concatenated
@@ -64,6 +68,7 @@ class Encoder:
     include_prompt: bool = True
     prompt: str = ""
     prompt_tokens: int = 0
+    site: str = "embedding"
 
     @property
     def words(self) -> str:
@@ -102,6 +107,23 @@ def pooling_encoder(pool: str) -> Encoder:
     ('weightedmean',)
     """
     return Encoder((POOLS[pool],))
+
+
+def tower_encoder(tower: str, projection: nn.Linear | None) -> Encoder | None:
+    """The encoder of a tower with a projection: the site `embedding.text` or `embedding.image`."""
+    return None if projection is None else Encoder((POOLER,), (projection,), site=PROJECTIONS[tower][0])
+
+
+def read_projection(folder: Path, tower: str, *, dtype: torch.dtype = torch.float32) -> nn.Linear | None:
+    """The projection of a tower, from the weights of the whole model; None where it has none."""
+    from safetensors import safe_open
+
+    name = f"{PROJECTIONS[tower][1]}.weight" if tower in PROJECTIONS else ""
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, "pt") as opened:
+            if name in opened.keys():  # noqa: SIM118  # not a dict
+                return _linear(opened.get_tensor(name), None).to(dtype).eval().requires_grad_(False)
+    return None
 
 
 def read_encoder(folder: Path, *, dtype: torch.dtype = torch.float32) -> Encoder | None:

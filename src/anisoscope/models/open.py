@@ -113,6 +113,8 @@ def open_model(
     precision, device = _precision(dtype), check_device(device)
     if not isinstance(where, (str, Path)):
         opened = _adopt(where, processor=processor, tokenizer=tokenizer, modality=modality, tower=tower)
+        if pool == "auto" and is_composite(where):
+            return _tower_encoding(opened, tower or modality or "", where)
         return _encoding(opened, None, pool, prompt)
     if processor is not None and tokenizer is not None:
         raise UsageError("a processor and a place of a tokenizer", got="both", do="give one of them")
@@ -147,7 +149,21 @@ def open_model(
         notes=_notes(place, folder, module),
         reading=reading,
     )
+    if pool == "auto" and tower is not None:
+        return _tower_encoding(opened, tower, body)
     return _encoding(opened, None if place.kind == "gguf" else folder, pool, prompt)
+
+
+def _tower_encoding(model: OpenModel, tower: str, whole: Path | nn.Module) -> OpenModel:
+    """One tower of a model with the projection of its embedding, from the files or the module of the whole model."""
+    from anisoscope.models.encoders import PROJECTIONS, read_projection, tower_encoder
+
+    if not isinstance(whole, Path):
+        projection = getattr(whole, PROJECTIONS.get(tower, ("", ""))[1], None)
+    else:
+        dtype = next((weight.dtype for weight in model.module.parameters() if weight.is_floating_point()), None)
+        projection = read_projection(whole, tower, **({} if dtype is None else {"dtype": dtype}))
+    return replace(model, encoder=tower_encoder(tower, projection))
 
 
 def _encoding(model: OpenModel, folder: Path | None, pool: str, prompt: str | None) -> OpenModel:

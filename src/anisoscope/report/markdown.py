@@ -18,10 +18,11 @@ import tomli_w
 from anisoscope import __version__
 from anisoscope.report.page.data import run_labels
 from anisoscope.report.page.verdicts import verdict_of
-from anisoscope.report.terminal import story_of
+from anisoscope.report.terminal import sentence, story_of
+from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.store import Run
 from anisoscope.runs.story import Table
-from anisoscope.runs.study import study_of
+from anisoscope.runs.study import Study, study_of
 
 BEGINS = "<!-- anisoscope"  # a file that begins like this may be written again
 LONGEST = 40  # lines of a table
@@ -46,6 +47,16 @@ def markdown(runs: Sequence[Run]) -> str:
     head = [f"{BEGINS} {__version__} -->", "## Geometry of the representations"]
     words = f"Measured with anisoscope {__version__}. Intervals are 95 %; *isotropic* is what an isotropic cloud gives."
     return "\n\n".join([*head, words, *parts, "### Citation", _fenced(CITATION, "bibtex")]) + "\n"
+
+
+def summary(study: Study | None, measurement: Measurement) -> str:
+    """What the terminal prints, for a pull request or the summary of a build."""
+    story = story_of(study, measurement.rows)
+    parts = [f"{BEGINS} {__version__} -->", f"## anisoscope {escaped(measurement.command)}"]
+    parts += [f"**{escaped(sentence(measurement))}**", *(escaped(line) for line in story.header if line)]
+    parts += [_table(table) for table in story.tables]
+    parts += [f"- {escaped(note)}" for note in measurement.notes]
+    return "\n\n".join(parts) + "\n"
 
 
 def escaped(text: object) -> str:

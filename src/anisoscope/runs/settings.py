@@ -213,6 +213,7 @@ class Hidden(Settings):
 
     sites: list[str] = option("Patterns of sites: 'block.*', final_norm …", ["*"])
     specials: Literal["keep", "drop"] = option("Special tokens: keep them (as the paper does) or drop them.", "keep")
+    positions: Literal["all", "last"] = option("Positions that count: all, or the last one of each window.", "all")
     maps: Literal["positions", "flatten"] = option(
         "Convolutional maps: one vector per position, or one per image.", "positions"
     )

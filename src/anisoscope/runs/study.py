@@ -66,6 +66,7 @@ class Study:
     - `story`: what the terminal tells of its rows; without one, a table of them;
     - `machine`: which options of `Machine` its command has; `keeps_sums`: whether a finished run holds its sums;
     - `export`: writes a file that the settings name, of a new run or of one that is used again;
+    - `exit_code`: what its command ends with, by its rows;
     - `title`, `subject`: what the terminal calls it, and what its default folder is named after;
     - `help`: more than the one line, with examples.
     """
@@ -78,6 +79,7 @@ class Study:
     labels: Callable[[Any], Sequence[str]] | None = None
     story: Callable[[Sequence[Row]], Story] | None = None
     subject: Callable[[Any], str] = lambda settings: ""
+    exit_code: Callable[[Sequence[Row]], int] = lambda rows: 0
     machine: tuple[str, ...] = ()
     keeps_sums: bool = True
     export: Callable[[Any, Measurement], None] | None = None

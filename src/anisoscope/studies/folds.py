@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anisoscope.errors import InputError, UsageError
+from anisoscope.errors import InputError
 from anisoscope.geometry import corrections
 from anisoscope.inference.floor import HeldOut
 from anisoscope.inputs.vectors.source import READERS
@@ -93,14 +93,10 @@ def sum_folds(job: Job, source: VectorSource, *, label: str = "") -> Part:
 
 def open_encoder(job: Job) -> OpenModel:
     """The model that is named; refuses one that makes no vector of a text."""
+    from anisoscope.studies.measure.hidden import encoder_of
+
     model = job.open_model(job.settings.files[0])
-    if model.encoder is None:
-        raise UsageError(
-            "this model does not say how one vector is made of a text",
-            where=model.name,
-            expected="modules.json, as sentence-transformers writes it",
-            do="--pool mean, or another way of pooling",
-        )
+    encoder_of(model)
     return model
 
 

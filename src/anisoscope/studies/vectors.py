@@ -6,16 +6,19 @@ One streaming pass, every metric from its sums, a verdict.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anisoscope.errors import InputError
+from anisoscope.errors import InputError, UsageError
+from anisoscope.inference.verdict import Verdict
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Sample, option
 from anisoscope.runs.story import Story, Table, interval, number
 from anisoscope.runs.study import SHARED, Findings, Study, words_of
 from anisoscope.runs.table import Row
 from anisoscope.runs.work.collected import Collected
+from anisoscope.studies import two_clouds
 
 if TYPE_CHECKING:
     from anisoscope.inputs.vectors.source import VectorSource
@@ -43,13 +46,25 @@ class VectorsSettings(VectorFiles):
     spectrum: bool = option("Measure the covariance spectrum too.", True)
     neighbours: bool = option("Measure neighbourhoods too (on a sample).", True)
     keep_text: str | None = option("Column whose text is kept for the sampled rows, for hovering and neighbours.", None)
+    against: list[str] = option("A second cloud, to hold the first one against: files or globs.", [], paths=True)
+    aligned: bool = option("Row i of one cloud belongs to row i of the other: compare them up to rotation.", False)
 
 
 def collect(job: Job) -> Collected:
-    """One pass over the rows of the files."""
+    """One pass over the rows of the files; with a second cloud one over that, and one over both if they are aligned."""
     settings = job.settings
     source = job.vectors(column=settings.column, group=settings.group, ids=settings.keep_text)
-    return {"": sum_vectors(job, source, spectrum=settings.spectrum, texts=settings.keep_text is not None)}
+    texts = settings.keep_text is not None
+    if not (settings.against or settings.aligned):
+        return {"": sum_vectors(job, source, spectrum=settings.spectrum, texts=texts)}
+    if not settings.against:
+        raise UsageError("--aligned needs a second cloud", do="name it with --against")
+    second = job.vectors("against", column=settings.column)
+    found = {
+        "": sum_vectors(job, source, spectrum=settings.spectrum, texts=texts),
+        two_clouds.AGAINST: sum_vectors(job, second, label=two_clouds.AGAINST, spectrum=settings.spectrum),
+    }
+    return {**found, **({two_clouds.PAIR: two_clouds.sum_aligned(job, source, second)} if settings.aligned else {})}
 
 
 def sum_vectors(job: Job, source: VectorSource, *, label: str = "", spectrum: bool = True, texts: bool = False) -> Part:
@@ -90,22 +105,30 @@ def conclude(settings: VectorsSettings, collected: Collected) -> Findings:
     from anisoscope.inference.cloud import measure_cloud
     from anisoscope.runs.measurement import cloud_rows
 
-    part = collected[""]
-    moments = part.sums["hidden"].parts[SITE]
-    check_something(moments.sums())
-    cloud = measure_cloud(moments, spectra=settings.spectrum, neighbours=settings.neighbours, things="vectors")
+    moments = {label: part.get("hidden", SITE) for label, part in collected.items() if label != two_clouds.PAIR}
     protocol = {
         "pairs": "all pairs of different vectors",
         "sequence": f"column {settings.group}" if settings.group else "every vector is its own sequence",
         "excluded": "zero and non-finite vectors",
-        "sample": f"{len(moments.reservoir.sample())} vectors, seed {settings.seed}",
+        "sample": f"{len(moments[''].sample())} vectors, seed {settings.seed}",
     }
     if settings.keep_text is not None:
         protocol["text"] = f"column {settings.keep_text}, kept for the sample (--keep-text)"
-    rows = cloud_rows(cloud, site=SITE, protocol=words_of(protocol))
-    data = {**part.about["data"], "rows": moments.sums().n}
-    verdicts = [{"model": "", "site": SITE, **cloud.verdict.as_dict()}]
-    return Findings(rows, cloud.verdict, notes=cloud.notes, protocol=protocol, data=data, verdicts=verdicts)
+    rows, notes, verdicts = [], [], []
+    for label, one in moments.items():
+        check_something(one.sums())
+        cloud = measure_cloud(one, spectra=settings.spectrum, neighbours=settings.neighbours, things="vectors")
+        rows += cloud_rows(cloud, site=label or SITE, protocol=words_of(protocol))
+        notes += [f"{label}: {note}" if label else note for note in cloud.notes]
+        verdicts.append({"model": "", "site": label or SITE, **cloud.verdict.as_dict()})
+    data = {**collected[""].about["data"], "rows": moments[""].sums().n}
+    said: Any = Verdict.from_dict(verdicts[0])
+    if len(moments) > 1:
+        found = two_clouds.pair_estimates(collected, moments)
+        rows += [Row(site=two_clouds.PAIR, **asdict(one), protocol=words_of(protocol)) for one in found]
+        cosines = [row.value for row in rows if (row.metric, row.positions) == ("mean_cosine", "all")]
+        said = two_clouds.sentence(found, cosines)
+    return Findings(rows, said, notes=notes, protocol=protocol, data=data, verdicts=verdicts)
 
 
 def check_something(sums: Any) -> None:
@@ -121,10 +144,10 @@ def check_something(sums: Any) -> None:
 
 
 def kinds() -> Mapping[str, Any]:
-    from anisoscope.runs.work.observers import HiddenSums
+    from anisoscope.runs.work.observers import AlignedSums, HiddenSums
     from anisoscope.runs.work.texts import TextSums
 
-    return {"hidden": HiddenSums, "texts": TextSums}
+    return {"hidden": HiddenSums, two_clouds.OBSERVER: AlignedSums, "texts": TextSums}
 
 
 _FIRST = ("mean_cosine", "drift_ratio", "participation_ratio_unbiased", "isoscore", "cosine_q95", "hubness")
@@ -134,6 +157,8 @@ def story(rows: Sequence[Row]) -> Story:
     """Six lines that matter; everything else on request, by group."""
     from anisoscope.inference.metrics import GROUPS, METRICS
 
+    if any(row.site == two_clouds.PAIR for row in rows):
+        return two_clouds.story(rows)
     by_name = {row.metric: row for row in rows if row.positions == "all" and row.at is None}
     columns = ("", "value", "95 % interval", "isotropic")
 
@@ -174,5 +199,6 @@ Examples:
   anisoscope vectors embeddings.npy
   anisoscope vectors 'shards/*.parquet' --column embedding --group document
   anisoscope vectors vectors.jsonl --json | jq .verdict
+  anisoscope vectors images.npy --against captions.npy --aligned
 """,
 )

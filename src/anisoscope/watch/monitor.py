@@ -73,6 +73,7 @@ class AnisotropyMonitor(TrainerCallback):
       model takes it (`input_ids`, `attention_mask`, …), whose rows are the sequences.
     - `sites`, `length`, `limit`: as of a measurement (windows of 128 tokens, all documents); `attention=False` leaves
       queries, keys and rows out, as models without attention need it; `logits=False` leaves a language-model head out.
+    - `pool`: mean, cls, last, max or weighted: also measure the pooled vector of each text, the site `embedding`.
     - `every` so many steps, or at `steps`: "log" (0, 1, 2, 4, …, 1024, then every 1024) or a list.
     - `out`: keep a run there; `existing="replace"` removes what an earlier training left, "resume" goes on with it.
     - `rules`: when to warn (`inference.thresholds.RULES`); `band`: another band for the rule of drift.
@@ -93,6 +94,7 @@ class AnisotropyMonitor(TrainerCallback):
         logits: bool = True,
         length: int | None = None,
         limit: int | None = None,
+        pool: str | None = None,
         out: str | Path | None = None,
         existing: Existing = "resume",
         band: Band | None = None,
@@ -101,7 +103,7 @@ class AnisotropyMonitor(TrainerCallback):
     ) -> None:
         if every is not None and every < 1:
             raise UsageError("`every` counts steps", got=every)
-        looked = {"sites": sites, "attention": attention, "logits": logits}
+        looked = {"sites": sites, "attention": attention, "logits": logits, "pool": pool}
         self.probe = Probe(probe, processor, length=length, limit=limit, **looked)
         self.every, self.steps = every, steps if isinstance(steps, str) else frozenset(steps)
         if isinstance(self.steps, str) and self.steps != "log":

@@ -37,9 +37,11 @@ from anisoscope.inputs.files import digest
 from anisoscope.inputs.sources import Source, open_source
 from anisoscope.models.batches.plan import Batch, make_batches
 from anisoscope.models.devices import sums_device
+from anisoscope.models.encoders import POOLS, pooling_encoder
 from anisoscope.models.open import OpenModel, open_model
 from anisoscope.runs.study import words_of
 from anisoscope.runs.table import Row
+from anisoscope.runs.work.embeddings import EmbeddingSums
 from anisoscope.runs.work.observers import AttentionSums, HiddenSums
 from anisoscope.runs.work.outputs import OutputSums
 from anisoscope.runs.work.passes import observe
@@ -67,17 +69,20 @@ class ProbeSums:
     attention: AttentionSums
     output: OutputSums
     protocol: str
+    embedding: EmbeddingSums | None = None
 
     def as_rows(self, *, step: int) -> list[Row]:
         like = Row(step=step, protocol=self.protocol)
-        sums = {site: moments.sums() for site, moments in self.hidden.parts.items()}
+        observers = [self.hidden, *([] if self.embedding is None else [self.embedding])]
+        sums = {site: moments.sums() for observer in observers for site, moments in observer.parts.items()}
         rows = [
             replace(like, site=site, layer=layer, **_columns(estimate))
-            for site, layer in self.hidden.about()["sites"]
+            for observer in observers
+            for site, layer in observer.about()["sites"]
             for estimate in (
                 *direction_estimates(sums[site]),
-                *extreme_estimates(self.hidden.parts[site].extremes, sums[site], sums.get(enters(site))),
-                *sampled_spectrum(self.hidden.parts[site].sample(), SPECTRAL),
+                *extreme_estimates(observer.parts[site].extremes, sums[site], sums.get(enters(site))),
+                *sampled_spectrum(observer.parts[site].sample(), SPECTRAL),
             )
         ]
         of_attention = attention_rows(self.attention.heads, self.attention.rows, like=like)
@@ -95,6 +100,7 @@ class Probe:
     - `data`: texts, files, clips or pictures (what `inputs.open_source` takes), read by `processor`; or one batch as
       the model takes it (`input_ids`, `attention_mask`, …), whose rows are the sequences.
     - `length` of a window in tokens (default 128, or what the model can read) and `limit` of documents: as of a sweep.
+    - `pool`: mean, cls, last, max or weighted: also measure the pooled vector of each text, the site `embedding`.
     """
 
     def __init__(
@@ -107,12 +113,15 @@ class Probe:
         logits: bool = True,
         length: int | None = None,
         limit: int | None = None,
+        pool: str | None = None,
     ) -> None:
         if processor is None and not isinstance(data, Mapping):
             raise UsageError("texts need their tokenizer, clips and pictures their processor", got=type(data).__name__)
         self.data, self.processor = data, processor
         self.sites = [sites] if isinstance(sites, str) else list(sites)
-        self.attention, self.logits, self.length, self.limit = attention, logits, length, limit
+        self.attention, self.logits, self.length, self.limit, self.pool = attention, logits, length, limit, pool
+        if pool is not None and pool not in POOLS:
+            raise UsageError("no such way of pooling", got=pool, expected=", ".join(POOLS))
         self.labels = data.get("labels") if isinstance(data, Mapping) else None
         self.source: Source[Any] | None = None
         self.batches: list[Batch] = [as_batch(data)] if isinstance(data, Mapping) else []
@@ -123,7 +132,8 @@ class Probe:
         """What a run has to be made with to be comparable; the hash is that of the batches, once they are made."""
         given = {"sites": self.sites, "attention": self.attention, "logits": self.logits}
         given |= {"length": self.length, "limit": self.limit}
-        return given | {"probe": self.fingerprint()}
+        pooled = {} if self.pool is None else {"pool": self.pool}
+        return given | pooled | {"probe": self.fingerprint()}
 
     def fingerprint(self) -> str:
         """sha256 of everything that the model reads."""
@@ -155,18 +165,20 @@ class Probe:
 
     def _pass(self, module: nn.Module) -> ProbeSums:
         device = sums_device(str(next(module.parameters()).device))
-        hidden = HiddenSums(HiddenCapture(module, sites=self.sites), spectrum=False, sample=SPECTRUM, device=device)
+        options = {"spectrum": False, "sample": SPECTRUM, "device": device}
+        hidden = HiddenSums(HiddenCapture(module, sites=self.sites), **options)
         attention, output = AttentionSums(sample=SAMPLE), OutputSums(self.labels)
         observers: dict[str, Any] = {"hidden": hidden} | ({"attention": attention} if self.attention else {})
         if self.logits and output_head(module) is not None and not _is_sharded(module):
             observers["output"] = output
+        if self.pool is not None:
+            observers["embedding"] = EmbeddingSums(pooling_encoder(self.pool), **options)
         watched = OpenModel(module, self.processor, "", type(module).__name__, None, "", None)
         for place, batch in enumerate(self.batches):
             observe(watched, batch, observers, first=place == 0)
         words = [self._protocol, *(observer.about()["protocol"] for observer in observers.values())]
-        return ProbeSums(
-            hidden, attention, output, words_of({name: word for part in words for name, word in part.items()})
-        )
+        protocol = words_of({name: word for part in words for name, word in part.items()})
+        return ProbeSums(hidden, attention, output, protocol, observers.get("embedding"))
 
 
 def running_part(model: nn.Module, *, head: bool = False) -> nn.Module:

@@ -53,9 +53,19 @@ def perturbed(scale: float) -> Any:
     return module
 
 
+TOGETHER = {"partner_cosine": 1.0, "linear_cka": 1.0, "procrustes_distance": 0.0, "neighbour_overlap": 1.0}
+
+
+def moved(rows: Any) -> list[Row]:
+    """The differences among the rows."""
+    return [row for row in rows if not row.metric.endswith(("_before", "_after")) and row.metric not in TOGETHER]
+
+
 def test_identical_runs_differ_by_nothing_with_intervals_of_no_width(original):
     found = anisoscope.compare(original, measured(zoo.module("gpt2")))
-    rows = [row for row in found.rows if not row.metric.endswith(("_before", "_after"))]
+    rows = moved(found.rows)
+    for metric, same in TOGETHER.items():
+        assert [row.value for row in chosen(found, metric).values()] == pytest.approx([same] * 5, abs=1e-12), metric
     assert {row.metric for row in rows} >= {"mean_cosine", "drift_norm", "drift_ratio", "isoscore", "rankme"}
     assert all("paired by" in row.note for row in rows)
     assert list(chosen(found)) == ["embeddings", "block.0", "block.1", "block.2", "final_norm"]
@@ -193,7 +203,7 @@ def test_runs_of_several_models_keep_every_metric_of_each(original, tmp_path):
     assert [(r.site, r.metric, r.value, r.low) for r in of_a] == [
         (r.site, r.metric, r.value, r.low) for r in alone.rows
     ]
-    of_b = [row for row in both.rows if row.model == "b" and not row.metric.endswith(("_before", "_after"))]
+    of_b = moved(row for row in both.rows if row.model == "b")
     assert {(row.value, row.low, row.high) for row in of_b} == {(0.0, 0.0, 0.0)}
     assert "most at a " in both.verdict
 

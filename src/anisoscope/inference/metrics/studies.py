@@ -187,7 +187,8 @@ _CALIBRATE = (
     _calibrate(
         "neighbour_overlap",
         "neighbours kept",
-        "Share of a row's ten nearest neighbours that are still among its ten nearest after a change.",
+        "Share of a row's ten nearest neighbours that are still among its ten nearest after a change, "
+        "or in the other of two clouds.",
         low=0.0,
         high=1.0,
     ),
@@ -214,6 +215,41 @@ _ADVISE = (
         "Rank correlation of forecast and measured overlap over all variants.",
         low=-1.0,
         high=1.0,
+    ),
+)
+
+_two_clouds = partial(Metric, group="two clouds")
+_TWO_CLOUDS = (
+    _two_clouds("gap", "gap of the means", "Distance of the means of two clouds.", low=0.0),
+    _two_clouds("gap_unit", "gap on the sphere", "Distance of the mean unit vectors of two clouds.", low=0.0, high=2.0),
+    _two_clouds(
+        "cosine_between",
+        "cosine between",
+        "Average cosine of a vector of one cloud and one of the other that is not its partner.",
+        low=-1.0,
+        high=1.0,
+    ),
+    _two_clouds(
+        "axes_overlap",
+        "overlap of the top axes",
+        "Share of the k top principal axes that two clouds have in common.",
+        low=0.0,
+        high=1.0,
+    ),
+    _two_clouds("partner_cosine", "cosine of partners", "Average cosine of a row and its partner.", low=-1.0, high=1.0),
+    _two_clouds(
+        "linear_cka",
+        "linear CKA",
+        "Likeness of two clouds whose rows are partners, up to rotation and scale: 1 for the same shape.",
+        low=0.0,
+        high=1.0,
+    ),
+    _two_clouds(
+        "procrustes_distance",
+        "Procrustes distance",
+        "What is left between two clouds of partners after the best rotation, both scaled to unit size.",
+        low=0.0,
+        high=2.0,
     ),
 )
 
@@ -260,6 +296,7 @@ STUDIES = (
     *_OUTPUT,
     *_CALIBRATE,
     *_ADVISE,
+    *_TWO_CLOUDS,
     *_TRAINING,
     *_DRIFT_TESTS,
 )

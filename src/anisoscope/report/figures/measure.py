@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from anisoscope.capture.embedding import is_embedding
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
 from anisoscope.report.figures.style import COLUMN, NULL, WIDE, colour, label_ends, marker, shown_name, stand_in, style
 from anisoscope.runs.store import Run
@@ -53,7 +54,7 @@ def figure_layers(runs: Run | Sequence[Run], *, title: str = "", stands_in: str 
 def _layers(run: Run) -> list[Row]:
     """The average cosine of every layer; the vector of a whole text and what parts of blocks add are no layers."""
     rows = run.rows(metric="mean_cosine", positions="all")
-    return [row for row in rows if row.value is not None and row.site != "embedding" and not is_part(row.site)]
+    return [row for row in rows if row.value is not None and not (is_embedding(row.site) or is_part(row.site))]
 
 
 def depth_label(rows: Sequence[Row]) -> str:

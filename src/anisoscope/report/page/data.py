@@ -26,7 +26,7 @@ from anisoscope.runs.table import COLUMNS
 
 TEXT = ("revision", "site", "metric", "note", "positions", "protocol")
 NUMBERS = tuple(name for name in COLUMNS if name not in (*TEXT, "run", "model"))
-WITHOUT_LINES = ("null", "calibrate", "advise", "compare")  # runs that no line stands for take the last colours
+WITHOUT_LINES = ("null", "calibrate", "advise", "compare", "gate")  # runs that no line stands for take the last colours
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 

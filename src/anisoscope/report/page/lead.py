@@ -13,7 +13,9 @@ from anisoscope.report.page.verdicts import verdict_of
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
-NOT_MODELS = ("vectors", "calibrate", "advise", "null", "block", "compare", "intervene", "variants", "vocabulary")
+NOT_MODELS = (
+    *("vectors", "calibrate", "advise", "null", "block", "compare", "gate", "intervene", "variants", "vocabulary"),
+)
 
 
 def lead(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subject]) -> str:
@@ -123,6 +125,7 @@ SPEAKERS = (
     _says("advise"),
     _vectors,
     _says("compare"),
+    _says("gate"),
     _says("intervene"),
     _says("variants"),
     _says("vocabulary"),

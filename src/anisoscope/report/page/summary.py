@@ -40,6 +40,7 @@ IMPORTANCE = (
     "calibrate",
     "advise",
     "compare",
+    "gate",
     "intervene",
     "variants",
     "vocabulary",
@@ -51,6 +52,7 @@ TITLES = {
     "advise": "Dimensions and bits",
     "null": "Isotropic reference",
     "compare": "Comparison",
+    "gate": "Gate",
     "vectors": "Vectors",
 }
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from anisoscope.accumulate.keys import GROUPS, Keys, group_of, sequence_keys
 from anisoscope.accumulate.moments import Moments
-from anisoscope.capture.embedding import SITE, embed, final_states
+from anisoscope.capture.embedding import SITE, embed_output
 from anisoscope.capture.sites import body_of
 from anisoscope.runs.work.collected import Accumulator, Collection
 
@@ -76,7 +76,7 @@ class EmbeddingSums(Collection):
         assert self.encoder is not None
         begins = np.array(batch.starts) == 0
         if begins.any():
-            vectors = embed(self.encoder, final_states(output), batch.valid)
+            vectors = embed_output(self.encoder, output, batch.valid)
             names = [key for key, first in zip(batch.keys, begins, strict=True) if first]
             grouped = [self.group(name) for name in names]
             places = sequence_keys(names).view(np.int64)  # tells the texts of one group apart
@@ -84,14 +84,15 @@ class EmbeddingSums(Collection):
 
     def add_rows(self, x: Tensor, keys: Keys, positions: NDArray[np.int64] | None, *, whole: bool = False) -> None:
         """Add vectors (n, d) of these sequences."""
-        if SITE not in self.parts:
-            self.parts[SITE] = Moments(x.shape[1], **self.made)
-        self.parts[SITE].update(x, sequences=keys, positions=positions, whole=whole or self.group is str)
+        site = SITE if self.encoder is None else self.encoder.site
+        if site not in self.parts:
+            self.parts[site] = Moments(x.shape[1], **self.made)
+        self.parts[site].update(x, sequences=keys, positions=positions, whole=whole or self.group is str)
 
     def about(self) -> dict[str, Any]:
         assert self.encoder is not None
         words = f"{self.encoder.words}; one vector per document, of its first window"
-        return {"protocol": {"embedding": words}, "sites": [[SITE, None]], "notes": []}
+        return {"protocol": {"embedding": words}, "sites": [[self.encoder.site, None]], "notes": []}
 
 
 class FoldSums(EmbeddingSums):

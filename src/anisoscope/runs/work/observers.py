@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from anisoscope.accumulate.aligned import Aligned
 from anisoscope.accumulate.heads import SAMPLE, Heads
 from anisoscope.accumulate.keys import sequence_keys
 from anisoscope.accumulate.moments import Moments
@@ -102,6 +103,13 @@ class HiddenSums(Collection):
             "sites": [[site.name, site.layer] for site in self.capture.sites],
             "notes": list(self.capture.notes),
         }
+
+
+class AlignedSums(Collection):
+    """The sums of two clouds whose rows are partners."""
+
+    def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
+        return Aligned.from_state(state)
 
 
 class AttentionSums(Collection):

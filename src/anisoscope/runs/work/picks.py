@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from anisoscope.accumulate.keys import sequence_key
-from anisoscope.capture.embedding import embed, final_states
+from anisoscope.capture.embedding import embed_output
 from anisoscope.runs.work.collected import Accumulator, Collection
 from anisoscope.runs.work.embeddings import EmbeddingSums
 
@@ -81,7 +81,7 @@ class TextPicks(EmbeddingSums):
 
     def take(self, batch: Batch, output: Any) -> None:
         assert self.encoder is not None
-        vectors = embed(self.encoder, final_states(output), batch.valid).float().cpu().numpy()
+        vectors = embed_output(self.encoder, output, batch.valid).float().cpu().numpy()
         for vector, key, start in zip(vectors, batch.keys, batch.starts, strict=True):
             if start == 0:
                 self.parts[ROWS].found[sequence_key(key)] = vector.copy()

@@ -11,11 +11,17 @@ from pathlib import Path
 from anisoscope.inference.metrics import lookup
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Settings, option
-from anisoscope.runs.story import Story, Table, interval, number
+from anisoscope.runs.story import Story, Table, interval, number, pivot
 from anisoscope.runs.study import Findings, Study
 from anisoscope.runs.table import Row
 
 _TOLD = ("mean_cosine", "drift_ratio", "participation_ratio_unbiased")
+_TOGETHER = {
+    "partner_cosine": "cosine",
+    "linear_cka": "linear CKA",
+    "procrustes_distance": "Procrustes distance",
+    "neighbour_overlap": "neighbours kept",
+}
 
 
 class CompareSettings(Settings):
@@ -23,20 +29,25 @@ class CompareSettings(Settings):
 
     first: str = option("Run folder of the original.", argument=True, paths=True)
     second: str = option("Run folder of the port, the quantised or the fine-tuned model.", argument=True, paths=True)
+    aligned: bool = option("Runs of two vector files whose rows are the same things in the same order.", False)
 
 
 def measure(job: Job) -> Findings:
     """Second minus first."""
     from anisoscope.studies.compare.differences import compare_runs
 
-    return compare_runs(job.open_run(job.settings.first), job.open_run(job.settings.second))
+    settings = job.settings
+    return compare_runs(job.open_run(settings.first), job.open_run(settings.second), aligned=settings.aligned)
 
 
 def story(rows: Sequence[Row]) -> Story:
     """Before, after, difference, changed?: a table for each metric that matters, the others on request."""
-    metrics = [row.metric for row in rows if not row.metric.endswith(("_before", "_after"))]
-    tables = {metric: _table(rows, metric) for metric in dict.fromkeys(metrics)}
-    return Story([tables[m] for m in _TOLD if m in tables], more=[t for m, t in tables.items() if m not in _TOLD])
+    apart = [row for row in rows if row.metric not in _TOGETHER]
+    metrics = [row.metric for row in apart if not row.metric.endswith(("_before", "_after"))]
+    tables = {metric: _table(apart, metric) for metric in dict.fromkeys(metrics)}
+    alike = pivot(rows, ("model", "site"), _TOGETHER, title="vector by vector, on those that both runs sampled")
+    first = [*(tables[m] for m in _TOLD if m in tables), *([alike] if alike.cells else [])]
+    return Story(first, more=[t for m, t in tables.items() if m not in _TOLD])
 
 
 def _table(rows: Sequence[Row], metric: str) -> Table:

@@ -6,14 +6,15 @@ leave-one-group-out eigenvalues are taken to first order from the reservoirs (`i
 positions of the same sequences in both runs; where they do not, there is no interval, and the note says so.
 A difference whose interval excludes 0 is more than the choice of texts explains.
 
-Every metric has three rows: `X` is second minus first, `X_before` and `X_after` are the values of the two runs.
-Cost: two d×d eigendecompositions for each site and run.
+Every metric has three rows: `X` is second minus first, `X_before` and `X_after` are the values of the two runs. What
+is of both runs at once has one: how alike the vectors are that both sampled (`inference.two_clouds`).
+Cost: two d×d eigendecompositions for each site and run, and one singular value decomposition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from anisoscope.inference.estimates import Estimate
 from anisoscope.inference.jackknife import without_each
 from anisoscope.inference.metrics import Metric, of_cloud
 from anisoscope.inference.spectra import SPECTRA, Spectrum, cloud_spectrum, shrunk_jackknife, spectral_estimate
+from anisoscope.inference.two_clouds import partner_estimates, partners_of_rows
 from anisoscope.runs.store import Run
 from anisoscope.runs.study import Findings
 from anisoscope.runs.table import Row
@@ -34,8 +36,11 @@ from anisoscope.runs.work.collected import split
 Array = NDArray[np.float64]
 
 
-def compare_runs(first: Run, second: Run) -> Findings:
-    """Second minus first, at every site that both have; `null` is 0, the value of no change."""
+def compare_runs(first: Run, second: Run, *, aligned: bool = False) -> Findings:
+    """Second minus first, at every site that both have; `null` is 0, the value of no change.
+
+    `aligned`: the runs are of different files whose rows are the same things in the same order.
+    """
     ours, theirs = moments_of(first), moments_of(second)
     shared = _in_order(ours.keys() & theirs.keys(), first)
     if not shared:
@@ -44,13 +49,14 @@ def compare_runs(first: Run, second: Run) -> Findings:
             got=f"{', '.join(list(ours)[:4])} … and {', '.join(list(theirs)[:4])} …",
             expected="two runs of `measure` or `vectors` with the same sites",
         )
-    same = _same_data(first, second)
+    same = _same_data(first, second) or (aligned and _same_rows(ours, theirs, shared))
     spectral = _with_spectrum(first) & _with_spectrum(second)
     rows: list[Row] = []
     for key in shared:
         model, _, site = key.rpartition("|")
         like = Row(model=model, site=site)
         rows += differences(ours[key], theirs[key], like=like, paired=same, spectra=site in spectral)
+        rows += _partners(ours[key].sample(), theirs[key].sample(), like) if same else []
     notes = () if same else ("the runs were made on different data: intervals are not paired",)
     return Findings(rows, _words(rows), notes=notes, protocol={"difference": "second minus first"})
 
@@ -98,6 +104,26 @@ def _same_data(first: Run, second: Run) -> bool:
 
     known = prints(first) == prints(second) and prints(first) and None not in prints(first)
     return bool(known) or first.folder.resolve() == second.folder.resolve()
+
+
+def _same_rows(ours: Mapping[str, Kept], theirs: Mapping[str, Kept], sites: Iterable[str]) -> bool:
+    """Whether the rows of both runs fall into jackknife groups of the same sizes: as many rows, the same left out."""
+    return all(np.array_equal(ours[site].sums().group_n, theirs[site].sums().group_n) for site in sites)
+
+
+def _partners(first: Sample, second: Sample, like: Row) -> list[Row]:
+    """How alike the vectors are that both runs sampled: the same positions of the same sequences."""
+    places = {place: k for k, place in enumerate(zip(second.keys.tolist(), second.positions.tolist(), strict=True))}
+    both = [
+        (k, places[place])
+        for k, place in enumerate(zip(first.keys.tolist(), first.positions.tolist(), strict=True))
+        if place in places
+    ]
+    if len(both) < 2:
+        return []
+    a, b = np.array(both).T
+    found = partner_estimates(partners_of_rows(first.x[a], second.x[b], first.keys[a]))
+    return [replace(like, **asdict(one)) for one in found]
 
 
 def _with_spectrum(run: Run) -> set[str]:

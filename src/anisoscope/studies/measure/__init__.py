@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from anisoscope.capture.embedding import is_embedding
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Data, Embedding, Excerpts, Hidden, Models, Sample, option
 from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study
@@ -29,7 +30,7 @@ def collect(job: Job) -> Collected:
     """One pass for each model."""
     from anisoscope.studies.measure.hidden import observers, smaller_batches
 
-    changes = {"first": set(job.settings.sites) == {"embedding"}}
+    changes = {"first": all(map(is_embedding, job.settings.sites))}
     return {
         label: job.run(
             label,

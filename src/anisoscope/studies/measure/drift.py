@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from anisoscope.capture.embedding import is_embedding
 from anisoscope.inference.correlation import correlate
 from anisoscope.runs.table import Row, is_part
 
@@ -50,7 +51,7 @@ def drift_rows(rows: Sequence[Row]) -> list[Row]:
 
 def _layers(rows: Iterable[Row]) -> list[str]:
     names = dict.fromkeys(row.site for row in rows if row.metric == "mean_cosine")
-    return [name for name in names if not name.endswith("norm") and name != "embedding" and not is_part(name)]
+    return [name for name in names if not (name.endswith("norm") or is_embedding(name) or is_part(name))]
 
 
 def _number(value: float | None) -> float:

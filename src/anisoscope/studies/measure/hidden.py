@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from anisoscope.accumulate.outputs import Outputs
 from anisoscope.accumulate.sums import Sums
 from anisoscope.capture.embedding import SITE as EMBEDDING
+from anisoscope.capture.embedding import is_embedding
 from anisoscope.capture.hidden import HiddenCapture
 from anisoscope.capture.output import SITE as LOGITS
 from anisoscope.capture.output import batch_positions, output_head
@@ -31,6 +32,7 @@ from anisoscope.runs.work.outputs import OutputSums
 from anisoscope.runs.work.texts import TextSums
 
 if TYPE_CHECKING:
+    from anisoscope.models.encoders import Encoder
     from anisoscope.models.open import OpenModel
 
 
@@ -57,20 +59,14 @@ def hidden_sums(model: OpenModel, settings: Any, machine: Machine, **changes: An
 
 def observers(model: OpenModel, settings: Any, machine: Machine) -> dict[str, Any]:
     """The observers of the sites that are asked for: hidden states, and the vector of a whole text."""
-    layers = [pattern for pattern in settings.sites if pattern != EMBEDDING]
+    layers = [pattern for pattern in settings.sites if not is_embedding(pattern)]
     found: dict[str, Any] = {}
     if layers:
         found["hidden"] = hidden_sums(model, settings.model_copy(update={"sites": layers}), machine)
-    if any(fnmatchcase(EMBEDDING, pattern) for pattern in settings.sites):
-        if model.encoder is not None:
-            found["embedding"] = embedding_sums(model, settings, machine)
-        elif EMBEDDING in settings.sites:
-            raise UsageError(
-                "this model does not say how one vector is made of a text",
-                where=model.name,
-                expected="modules.json, as sentence-transformers writes it",
-                do="--pool mean, or another way of pooling",
-            )
+    asked = len(layers) < len(settings.sites)
+    if asked or (model.encoder is not None and any(fnmatchcase(EMBEDDING, pattern) for pattern in settings.sites)):
+        sample = {"sample": settings.sample, "seed": settings.seed}
+        found["embedding"] = embedding_sums(model, machine, spectrum=settings.spectrum, **sample)
     if settings.logits:
         found["output"] = output_sums(model)
     return found | kept_texts(settings)
@@ -99,10 +95,21 @@ def smaller_batches(model: OpenModel, machine: Machine) -> dict[str, int]:
     return {"batch_tokens": machine.batch_tokens or batch_positions(model.module)}
 
 
-def embedding_sums(model: OpenModel, settings: Any, machine: Machine) -> EmbeddingSums:
-    """The observer of the vectors of whole texts."""
-    device, spectrum = sums_device(machine.device), getattr(settings, "spectrum", True)
-    return EmbeddingSums(model.encoder, spectrum=spectrum, sample=settings.sample, seed=settings.seed, device=device)
+def embedding_sums(model: OpenModel, machine: Machine, **options: Any) -> EmbeddingSums:
+    """The observer of the vectors of whole texts; refuses a model that makes none."""
+    return EmbeddingSums(encoder_of(model), device=sums_device(machine.device), **options)
+
+
+def encoder_of(model: OpenModel) -> Encoder:
+    """What makes one vector of a text; an error where the model does not say."""
+    if model.encoder is None:
+        raise UsageError(
+            "this model does not say how one vector is made of a text",
+            where=model.name,
+            expected="modules.json, as sentence-transformers writes it",
+            do="--pool mean, or another way of pooling",
+        )
+    return model.encoder
 
 
 def site_rows(part: Part, label: str, *, spectrum: bool = True, neighbours: bool = True, **context: Any) -> SiteRows:
@@ -125,7 +132,7 @@ def site_rows(part: Part, label: str, *, spectrum: bool = True, neighbours: bool
                 moments,
                 spectra=spectrum,
                 neighbours=neighbours,
-                things="texts" if name == EMBEDDING else things,
+                things=_things(name, things),
                 entered=read.pop(enters(name), None),
             )
             found.rows += cloud_rows(cloud, site=name, layer=layers[name], **shared)
@@ -146,6 +153,13 @@ def output_rows(outputs: Outputs, like: Row) -> list[Row]:
     """The rows of a model's output."""
     sums = {name: tensor.numpy() for name, tensor in outputs.sums.items()}
     return [replace(like, site=LOGITS, **asdict(one)) for one in output_estimates(sums, outputs.vocabulary)]
+
+
+def _things(site: str, things: str) -> str:
+    """What a verdict calls the vectors of a site."""
+    if not is_embedding(site):
+        return things
+    return "images" if site.endswith(".image") else "texts"
 
 
 def _check_something(site: str, sums: Any) -> None:

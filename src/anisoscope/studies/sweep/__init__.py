@@ -13,17 +13,17 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from anisoscope.runs.job import Job
-from anisoscope.runs.settings import Data, Dtype, Excerpts, Seeds, option
+from anisoscope.runs.settings import Data, Dtype, Embedding, Excerpts, Seeds, option
 from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study
 from anisoscope.runs.work.collected import Collected
 from anisoscope.studies.attention import Heads
 from anisoscope.studies.sweep.story import story
 
 EMBEDDED = "embedded"  # the name of the series that the package carries
-Part = Literal["hidden", "attention", "vocabulary", "logits"]
+Part = Literal["hidden", "attention", "vocabulary", "logits", "embedding"]
 
 
-class SweepSettings(Data, Heads, Excerpts):
+class SweepSettings(Data, Heads, Embedding, Excerpts):
     """What `anisoscope sweep` is asked."""
 
     series: str = option(
@@ -63,11 +63,18 @@ def labels(settings: SweepSettings) -> list[str]:
 
 
 def kinds() -> Mapping[str, Any]:
+    from anisoscope.runs.work.embeddings import EmbeddingSums
     from anisoscope.runs.work.observers import AttentionSums, HiddenSums
     from anisoscope.runs.work.outputs import OutputSums
     from anisoscope.runs.work.texts import TextSums
 
-    return {"hidden": HiddenSums, "attention": AttentionSums, "output": OutputSums, "texts": TextSums}
+    return {
+        "hidden": HiddenSums,
+        "embedding": EmbeddingSums,
+        "attention": AttentionSums,
+        "output": OutputSums,
+        "texts": TextSums,
+    }
 
 
 STUDY = Study(

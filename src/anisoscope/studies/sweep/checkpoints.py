@@ -21,6 +21,7 @@ from anisoscope.studies.attention import attention_context, attention_sums
 from anisoscope.studies.attention.rows import attention_rows
 from anisoscope.studies.measure.hidden import (
     SiteRows,
+    embedding_sums,
     hidden_sums,
     kept_texts,
     logits_rows,
@@ -83,13 +84,17 @@ def label_of(checkpoint: Checkpoint) -> str:
 
 def _observers(model: OpenModel | None, job: Job) -> dict[str, Any]:
     """What is looked at; without a model, empty collections to read sums with."""
+    from anisoscope.runs.work.embeddings import EmbeddingSums
     from anisoscope.runs.work.observers import HiddenSums
     from anisoscope.runs.work.outputs import OutputSums
 
     settings, found = job.settings, {}
+    sample = {"sample": SAMPLE if settings.spectrum else 0}
     if "hidden" in settings.sites:
-        sample = {"sample": SAMPLE if settings.spectrum else 0}
         found["hidden"] = HiddenSums() if model is None else hidden_sums(model, settings, job.machine, **sample)
+    if "embedding" in settings.sites:
+        options = {**sample, "spectrum": settings.spectrum}
+        found["embedding"] = EmbeddingSums() if model is None else embedding_sums(model, job.machine, **options)
     if "attention" in settings.sites:
         found["attention"] = attention_sums(settings)
     if "logits" in settings.sites:
@@ -100,7 +105,9 @@ def _observers(model: OpenModel | None, job: Job) -> dict[str, Any]:
 def _checkpoint(job: Job, series: Series, checkpoint: Checkpoint, label: str, loaded: _Loaded) -> Part:
     """One pass over one checkpoint, kept on disk."""
     model = loaded.model
-    changes = smaller_batches(model, job.machine) if "logits" in job.settings.sites else {}
+    changes: dict[str, Any] = {"first": job.settings.sites == ["embedding"]}
+    if "logits" in job.settings.sites:
+        changes |= smaller_batches(model, job.machine)
     part = job.run(label, model, lambda: _observers(model, job), **changes)
     part.about["checkpoint"] = {**asdict(checkpoint), "series": series.name, "sha256": loaded.weights.sha256}
     part.about["sketch"] = [float(entry) for entry in loaded.weights.sketch]
@@ -192,7 +199,7 @@ def conclude_series(settings: Any, collected: Collected) -> Findings:
 def checkpoint_rows(settings: Any, label: str, part: Part) -> SiteRows:
     """Hidden states, attention and vocabulary of one checkpoint, and the notes that concern them."""
     found = SiteRows()
-    if "hidden" in settings.sites:
+    if {"hidden", "embedding"} & set(settings.sites):
         found = site_rows(part, label, spectrum=settings.spectrum, neighbours=False)
     if "attention" in settings.sites:
         sites = [key.removesuffix("/heads") for key in part.keys("attention") if key.endswith("/heads")]

@@ -10,7 +10,7 @@ import { register } from "../core/sections.js";
 import { plainTable } from "../core/table.js";
 import { between, number, shown } from "../core/text.js";
 
-const APART = new Set(["compare", "null", "calibrate", "block", "intervene", "variants"]);
+const APART = new Set(["compare", "gate", "null", "calibrate", "block", "intervene", "variants"]);
 const usable = (i) =>
   T.head[i] === null && T.at[i] === null && T.positions[i] === "all" && T.value[i] !== null && T.site[i] !== "layers" &&
   !APART.has(data.runs[SUBJECTS[T.subject[i]].run].command);
@@ -52,9 +52,10 @@ function free(first, second) {
 // Differences that `anisoscope compare` found; before and after stand in the note.
 function kept(run) {
   const rows = (data.study.get("compare") || []).filter((i) => SUBJECTS[T.subject[i]].run === run);
-  return rows.map((i) => {
-    const [, before, after] = /^(\S+) → ([^\s,]+)/.exec(T.note[i]) || [null, null, null];
-    const told = { before: before && Number(before), after: after && Number(after), difference: T.value[i] };
+  const differences = rows.filter((i) => T.note[i].includes(" → "));  // not what is of both runs at once
+  return differences.map((i) => {
+    const [, before, after] = /^(\S+) → ([^\s,]+)/.exec(T.note[i]);
+    const told = { before: Number(before), after: Number(after), difference: T.value[i] };
     return { site: T.site[i], metric: T.metric[i], ...told, low: T.low[i], high: T.high[i] };
   });
 }

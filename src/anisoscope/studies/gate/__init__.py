@@ -1,0 +1,148 @@
+"""May this be released? Equivalence tests between an original and what was made of it.
+
+Both are run folders, files of vectors, or models that read the same data; what is measured is compared as `compare`
+does, paired by sequence, and judged by rules (`rules`). The command ends with 0 where all of them hold, 1 where one
+fails, 2 where the data cannot say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from anisoscope.runs.job import Job
+from anisoscope.runs.settings import Data, Embedding, Opening, Sample, option
+from anisoscope.runs.story import Story, Table, interval, number
+from anisoscope.runs.study import RUNS_MODEL, Findings, Study
+from anisoscope.runs.table import Row
+from anisoscope.studies.gate.rules import CANNOT_SAY, FAILS, HOLDS, OUTCOMES, judge, outcomes, overall, read_rules
+
+if TYPE_CHECKING:
+    from anisoscope.runs.store import Run
+    from anisoscope.studies.gate.rules import Rule
+
+_SIDES = ("first", "second")
+_WHAT = "Run folder, file of vectors, or model"
+
+
+class GateSettings(Data, Opening, Embedding, Sample):
+    """What `anisoscope gate` is asked."""
+
+    first: str = option(f"{_WHAT}: the original.", argument=True, complete="models", paths=True)
+    second: str = option(f"{_WHAT}: what was made of it.", argument=True, complete="models", paths=True)
+    rules: str | None = option(
+        "TOML file of rules (default: cosine within 0.02, neighbours at least 0.95, directions 0.99).", None, paths=True
+    )
+
+
+def measure(job: Job) -> Findings:
+    """Measure what is not measured yet, compare, judge."""
+    from anisoscope.studies.compare.differences import compare_runs
+
+    rules = read_rules(job.settings.rules)
+    if job.settings.rules is not None:
+        from anisoscope.runs.writing import file_sha256
+
+        path = job.settings.rules
+        job.remember("rules", kind="file", name=path, fingerprint=file_sha256(Path(path)))
+    with ExitStack() as stack:
+        folder = job.folder / "measured" if job.folder else Path(stack.enter_context(TemporaryDirectory()))
+        first, second = (_run(job, side, rules, folder / side) for side in _SIDES)
+        aligned = first.command == second.command == "vectors"
+        compared = compare_runs(first, second, aligned=aligned)
+    rows = judge(rules, compared.rows)
+    protocol = {
+        **compared.protocol,
+        "holds": "the 95 % interval lies within the limits: two one-sided tests at 2.5 % each",
+        "pairing": "rows of the same number" if aligned else "texts of the same name",
+    }
+    return Findings(rows, _sentence(rows), notes=compared.notes, protocol=protocol)
+
+
+def _run(job: Job, side: str, rules: Sequence[Rule], out: Path) -> Run:
+    """The run that a side names, or the run that measures it."""
+    from anisoscope.runs.perform import perform
+    from anisoscope.runs.store import MANIFEST
+    from anisoscope.studies.folds import names_model
+
+    settings, name = job.settings, getattr(job.settings, side)
+    if (Path(name) / MANIFEST).is_file():
+        return job.open_run(name)
+    if not names_model([name]):
+        job.vectors(side, column=settings.column)
+        asked = {"files": [name], "column": settings.column, "sample": settings.sample, "seed": settings.seed}
+        found = perform("vectors", {**asked, "neighbours": False}, machine=job.machine, out=out)
+    else:
+        found = _measured(job, name, rules, out)
+        own = [record for record in found.inputs.values() if record["kind"] == "model"]
+        job.inputs |= {f"model {side} {record['name']}": record for record in own}
+        job.inputs |= {key: record for key, record in found.inputs.items() if record["kind"] == "data"}
+    assert found.run is not None
+    return found.run
+
+
+def _measured(job: Job, name: str, rules: Sequence[Rule], out: Path) -> Any:
+    """Measure a model at the sites of the rules: on the data that is named, or on the package's sentences."""
+    from anisoscope.inputs.sentences import sentences
+    from anisoscope.runs.perform import perform
+
+    settings = job.settings.as_dict()
+    asked = {name for part in (Data, Opening, Embedding, Sample) for name in part.model_fields}
+    shared = {name: value for name, value in settings.items() if name in asked}
+    sites = list(dict.fromkeys("embedding" if rule.site == "*" else rule.site for rule in rules))
+    own = {} if job.settings.data else {"data": sentences()}
+    shared |= {"models": [name], "sites": sites, "neighbours": False}
+    found = perform("measure", shared, machine=job.machine, out=out, given=own)
+    if own:
+        for record in found.inputs.values():
+            record["in_memory"] = record["kind"] == "data"
+    return found
+
+
+def _sentence(rows: Sequence[Row]) -> str:
+    """Holds, fails or cannot say, and because of what."""
+    found, said = outcomes(rows), overall(rows)
+    if said == HOLDS:
+        return f"Holds: all {len(found)} rules are kept."
+    count = sum(one == said for one, _, _ in found)
+    _, rule, row = next(part for part in found if part[0] == said)
+    value = "nothing measured" if row.value is None else f"it is {number(row.value)} ({interval(row) or 'no interval'})"
+    words = "are broken" if said == FAILS else "cannot be decided on this data"
+    return f"{said.capitalize()}: {count} of {len(found)} rules {words}; {row.site}, {rule}: {value}."
+
+
+def story(rows: Sequence[Row]) -> Story:
+    """One line per rule and site."""
+    body = [
+        [f"{row.model} {row.site}".strip(), rule, number(row.value), interval(row), said]
+        for said, rule, row in outcomes(rows)
+    ]
+    return Story([Table(("site", "rule", "value", "95 % interval", "outcome"), body, text=2)])
+
+
+def exit_code(rows: Sequence[Row]) -> int:
+    """0, 1, 2: holds, fails, cannot say."""
+    return OUTCOMES.index(overall(rows)) if rows else OUTCOMES.index(CANNOT_SAY)
+
+
+STUDY = Study(
+    GateSettings,
+    measure=measure,
+    story=story,
+    exit_code=exit_code,
+    subject=lambda settings: f"{Path(settings.first).name}-{Path(settings.second).name}",
+    machine=RUNS_MODEL,
+    help="""
+May this be released? Equivalence tests between an original and its fine-tune, port or quantised form.
+
+Ends with 0 where every rule holds, 1 where one fails, 2 where the data cannot say (or the command is wrong).
+
+Examples:
+  anisoscope gate sentence-transformers/all-MiniLM-L6-v2 tuned/ --data texts/
+  anisoscope gate runs/released runs/candidate --rules gate.toml --markdown summary.md
+  anisoscope gate old.npy new.npy
+""",
+)

@@ -1,0 +1,157 @@
+"""The rules of a gate: limits for a metric, or for its change, and what an interval says about them.
+
+    [[rule]]
+    metric = "mean_cosine"
+    site = "embedding"          # a pattern; every site without it
+    move = 0.02                 # the second may differ from the first by at most this much
+
+    [[rule]]
+    metric = "neighbour_overlap"
+    at_least = 0.95             # of the second, or of the two together
+
+A rule is two one-sided tests, decided by the 95 % interval: it **holds** where the whole interval lies within the
+limits (each test at 2.5 %), **fails** where the whole interval lies beyond one, and in between, or without an interval,
+there is too little data to say. A change that is not seen is not thereby shown to be small.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from anisoscope.errors import UsageError
+from anisoscope.inference.metrics import METRICS, lookup
+from anisoscope.runs.settings import nearest
+from anisoscope.runs.story import number
+from anisoscope.runs.table import Row
+
+HOLDS, FAILS, CANNOT_SAY = "holds", "fails", "cannot say"
+OUTCOMES = (HOLDS, FAILS, CANNOT_SAY)  # in the order of their exit codes
+_FIELDS = ("metric", "site", "move", "at_least", "at_most")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Limits of a metric at the sites that a pattern names: of its change (`move`), or of its value."""
+
+    metric: str
+    site: str = "*"
+    move: float | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        if self.move is not None:
+            return -self.move, self.move
+        return (
+            float("-inf") if self.at_least is None else self.at_least,
+            float("inf") if self.at_most is None else self.at_most,
+        )
+
+    @property
+    def words(self) -> str:
+        """`average cosine: moves by at most 0.02`."""
+        said = {"moves by at most": self.move, "at least": self.at_least, "at most": self.at_most}
+        ends = " and ".join(f"{words} {number(value)}" for words, value in said.items() if value is not None)
+        return f"{lookup(self.metric).label}: {ends}"
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """The metrics of a comparison that the rule is about: the first that is there."""
+        return (self.metric,) if self.move is not None else (f"{self.metric}_after", self.metric)
+
+
+DEFAULT = (
+    Rule("mean_cosine", move=0.02),
+    Rule("neighbour_overlap", at_least=0.95),
+    Rule("partner_cosine", at_least=0.99),
+)
+
+
+def read_rules(path: str | Path | None) -> tuple[Rule, ...]:
+    """The rules of a TOML file, or those that hold without one: the same cosine, neighbours and directions."""
+    if path is None:
+        return DEFAULT
+    try:
+        written = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError("the rules cannot be read", where=path, got=str(error).partition("\n")[0]) from error
+    listed = written.get("rule")
+    if not isinstance(listed, list) or not listed or set(written) - {"rule"}:
+        raise UsageError(
+            "a gate is a list of rules", where=path, got=", ".join(written) or "nothing", expected="[[rule]]"
+        )
+    return tuple(_rule(one, path) for one in listed)
+
+
+def _rule(written: Any, path: str | Path) -> Rule:
+    if not isinstance(written, Mapping):
+        raise UsageError("a rule is a table", where=path, got=repr(written)[:80], expected="[[rule]]")
+    for name in written:
+        if name not in _FIELDS:
+            raise UsageError("a rule has no such field", where=path, got=name, do=nearest(name, _FIELDS)[2:] or None)
+    metric, site = written.get("metric"), written.get("site", "*")
+    limits = {name: written[name] for name in ("move", "at_least", "at_most") if name in written}
+    if metric not in METRICS:
+        raise UsageError("a rule names a metric", where=path, got=metric, do=nearest(str(metric), METRICS)[2:] or None)
+    if not isinstance(site, str) or not all(_is_number(value) for value in limits.values()):
+        raise UsageError("a rule has a site and numbers", where=path, got=dict(written))
+    if not limits or ("move" in limits and (len(limits) > 1 or limits["move"] < 0)):
+        expected = "move ≥ 0, or at_least, at_most, or both of these"
+        raise UsageError("a rule sets a limit", where=path, got=f"{metric}: {limits or 'none'}", expected=expected)
+    return Rule(str(metric), site, **limits)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+
+
+def outcome(low: float | None, high: float | None, limits: tuple[float, float]) -> str:
+    """What an interval says about limits.
+
+    >>> outcome(-0.01, 0.01, (-0.02, 0.02)), outcome(0.03, 0.04, (-0.02, 0.02)), outcome(0.01, 0.03, (-0.02, 0.02))
+    ('holds', 'fails', 'cannot say')
+    """
+    if low is None or high is None:
+        return CANNOT_SAY
+    if limits[0] <= low and high <= limits[1]:
+        return HOLDS
+    return FAILS if high < limits[0] or low > limits[1] else CANNOT_SAY
+
+
+def judge(rules: Sequence[Rule], rows: Sequence[Row]) -> list[Row]:
+    """One row for each rule and site of a comparison, `note` the outcome and the rule; both values beside a change."""
+    found: list[Row] = []
+    for rule in rules:
+        name = next((name for name in rule.judged if any(row.metric == name for row in rows)), rule.metric)
+        here = [row for row in rows if row.metric == name and fnmatchcase(row.site, rule.site)]
+        if not here:
+            missing = Row(site=rule.site, metric=_named(rule, name), note=f"{CANNOT_SAY}: {rule.words} (not measured)")
+            found.append(missing)
+        for row in here:
+            said = f"{outcome(row.low, row.high, rule.limits)}: {rule.words}"
+            found.append(replace(row, metric=_named(rule, name), note=said))
+            sides = {f"{rule.metric}_{side}" for side in ("before", "after")} if rule.move is not None else set()
+            found += [one for one in rows if one.metric in sides and (one.model, one.site) == (row.model, row.site)]
+    return found
+
+
+def _named(rule: Rule, name: str) -> str:
+    return f"{name}_difference" if rule.move is not None else name
+
+
+def outcomes(rows: Sequence[Row]) -> list[tuple[str, str, Row]]:
+    """(outcome, rule, row) of every row that a rule was judged by."""
+    parts = [(row.note.partition(": "), row) for row in rows]
+    return [(said, rule, row) for (said, _, rule), row in parts if said in OUTCOMES]
+
+
+def overall(rows: Sequence[Row]) -> str:
+    """Fails if one rule does, else cannot say if one cannot, else holds."""
+    seen = {said for said, _, _ in outcomes(rows)}
+    return next((word for word in (FAILS, CANNOT_SAY) if word in seen), HOLDS if seen else CANNOT_SAY)

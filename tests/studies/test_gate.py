@@ -1,0 +1,162 @@
+"""The gate: what is the same passes, what moved does not, and what the data cannot tell is not waved through."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import anisoscope
+from anisoscope.accumulate.keys import GROUPS
+from anisoscope.cli.main import main
+from anisoscope.errors import UsageError
+from anisoscope.inference.jackknife import jackknife_mean
+from anisoscope.studies.gate.rules import outcome, read_rules
+from encoders import sentence_folder
+
+torch.set_num_threads(1)
+
+
+def vectors(n: int = 800, d: int = 12) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return (rng.standard_normal((n, d)) * np.linspace(1, 0.3, d) + 0.4).astype(np.float32)
+
+
+def ended(*words: object) -> int:
+    """The exit code of a command."""
+    with pytest.raises(SystemExit) as stopped:
+        main([str(word) for word in words])
+    return int(stopped.value.code or 0)
+
+
+def rules(folder: Path, *written: str) -> Path:
+    path = folder / "gate.toml"
+    path.write_text("".join(f"[[rule]]\n{one}\n" for one in written), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    x = vectors()
+    turn = np.linalg.qr(np.random.default_rng(1).standard_normal((12, 12)))[0].astype(np.float32)
+    noise = np.random.default_rng(2).standard_normal(x.shape).astype(np.float32)
+    for name, y in {"x": x, "near": x + 1e-3 * noise, "turned": x @ turn, "moved": x + 0.3, "short": x[:-1]}.items():
+        np.save(f"{name}.npy", y)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("second", "code", "outcomes"),
+    [
+        ("x", 0, {"mean_cosine_difference": "holds", "neighbour_overlap": "holds", "partner_cosine": "holds"}),
+        ("near", 0, {"mean_cosine_difference": "holds", "neighbour_overlap": "holds", "partner_cosine": "holds"}),
+        ("turned", 1, {"mean_cosine_difference": "holds", "neighbour_overlap": "holds", "partner_cosine": "fails"}),
+        ("moved", 1, {"mean_cosine_difference": "fails", "neighbour_overlap": "fails", "partner_cosine": "fails"}),
+        ("short", 2, {"mean_cosine_difference": "cannot say", "neighbour_overlap": "cannot say"}),
+    ],
+)
+def test_files_of_vectors_pass_as_far_as_they_are_the_same(
+    second: str, code: int, outcomes: dict[str, str], place: Path
+) -> None:
+    """A rotation keeps every cosine and every neighbour, but not the direction of a vector."""
+    found = anisoscope.gate("x.npy", f"{second}.npy")
+    said = {row.metric: row.note.partition(":")[0] for row in found.rows}
+    assert {metric: said[metric] for metric in outcomes} == outcomes
+    assert ended("gate", "x.npy", f"{second}.npy", "--markdown", "summary.md") == code
+    written = (place / "summary.md").read_text(encoding="utf-8")
+    assert written.startswith("## anisoscope gate\n\n**" + {0: "Holds", 1: "Fails", 2: "Cannot say"}[code])
+
+
+def test_a_rule_that_holds_is_wrong_no_more_often_than_it_says() -> None:
+    """At a true value on the limit, `holds` and `fails` are each right on the edge of 2.5 %."""
+    rng = np.random.default_rng(0)
+    said = []
+    for _ in range(4000):
+        values = rng.standard_normal(320) + 1.0
+        _, low, high = jackknife_mean(values, np.arange(320) % GROUPS)
+        said.append(outcome(low, high, (1.0, np.inf)))
+    assert said.count("holds") / len(said) == pytest.approx(0.025, abs=0.008)
+    assert said.count("fails") / len(said) == pytest.approx(0.025, abs=0.008)
+
+
+def test_rules_are_about_the_sites_and_sides_that_they_name(place: Path) -> None:
+    written = rules(
+        place,
+        'metric = "mean_cosine"\nat_most = 0.9',
+        'metric = "drift_ratio"\nat_least = 0.99',
+        'metric = "linear_cka"\nat_least = 0.999',
+        'metric = "mean_norm"\nsite = "block.*"\nmove = 1.0',
+    )
+    found = anisoscope.gate("x.npy", "near.npy", rules=str(written))
+    said = {row.metric: row.note.partition(":")[0] for row in found.rows}
+    assert said == {
+        "mean_cosine_after": "holds",
+        "drift_ratio_after": "fails",
+        "linear_cka": "holds",
+        "mean_norm_difference": "cannot say",
+    }
+    assert found.value("mean_cosine_after") == pytest.approx(anisoscope.vectors("near.npy").value("mean_cosine"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "list of rules"),
+        ("[rule]\nmetric = 'mean_cosine'\nmove = 1", "list of rules"),
+        ("[[rule]]\nmetric = 'mean_cosin'\nmove = 1", "mean_cosine"),
+        ("[[rule]]\nmetric = 'mean_cosine'", "limit"),
+        ("[[rule]]\nmetric = 'mean_cosine'\nmove = -1", "limit"),
+        ("[[rule]]\nmetric = 'mean_cosine'\nmove = 1\nat_least = 0", "limit"),
+        ("[[rule]]\nmetric = 'mean_cosine'\nmove = true", "numbers"),
+        ("[[rule]]\nmetric = 'mean_cosine'\nmoves = 1", "move"),
+        ("[[rule", "read"),
+    ],
+)
+def test_rules_that_are_wrong_are_refused(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "gate.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=words):
+        read_rules(path)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return sentence_folder(tmp_path_factory.mktemp("gate") / "tiny", length=24)
+
+
+def test_a_model_is_held_against_itself_and_against_a_changed_one(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    monkeypatch.chdir(tmp_path)
+    changed = tmp_path / "changed"
+    shutil.copytree(encoder, changed)
+    weights = load_file(changed / "model.safetensors")
+    generator = torch.Generator().manual_seed(0)
+    noisy = {
+        name: w + torch.randn(w.shape, generator=generator) * w.std() for name, w in weights.items() if w.ndim == 2
+    }
+    save_file({**weights, **noisy}, changed / "model.safetensors", {"format": "pt"})
+    words = np.array(["the", "a", "cat", "dog", "sat", "on", "mat", "runs", "home", "red", "blue"])
+    rng = np.random.default_rng(0)
+    lines = [" ".join(rng.choice(words, rng.integers(3, 9))) for _ in range(300)]
+    Path("texts.txt").write_text("\n".join(lines), encoding="utf-8")
+    data: dict[str, Any] = {"data": ["texts.txt"], "documents": "lines"}
+    kept = anisoscope.measure(encoder, Path("texts.txt"), documents="lines", sites=["embedding"], out="released")
+    assert str(anisoscope.gate(kept, str(encoder), **data).verdict).startswith("Holds")  # a run against a model
+    assert ended("gate", encoder, encoder) == 0  # on the sentences of the package
+    assert ended("gate", encoder, changed, "-d", "texts.txt", "--documents", "lines", "--out", "failed") == 1
+    found = anisoscope.open_run("failed")
+    assert found.value("neighbour_overlap") is not None
+    assert {record["kind"] for record in found.inputs.values()} == {"model", "data"}
+    again = ["gate", encoder, changed, "-d", "texts.txt", "--documents", "lines", "--out", "failed"]
+    assert ended(*again, "--existing", "reuse") == 1  # used again while nothing changed
+    save_file(weights, changed / "model.safetensors", {"format": "pt"})
+    assert ended(*again, "--existing", "reuse") == 1  # refused: the model is another one now
+    assert ended(*again, "--existing", "replace") == 0
