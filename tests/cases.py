@@ -67,20 +67,18 @@ class Ended(NamedTuple):
     err: str
 
 
-_FRESH = multiprocessing.get_context("forkserver")  # processes of their own that need not import torch again
-_FRESH.set_forkserver_preload(
-    [
-        "transformers.models.gpt2.modeling_gpt2",
-        "transformers.models.bert.modeling_bert",
-        "transformers.tokenization_utils_fast",
-        "scipy.stats",
-        "anisoscope.models.open",
-        "anisoscope.studies.sweep.checkpoints",
-        "anisoscope.report.terminal",
-        "anisoscope.cli.study",
-        "cases",
-    ]
+PRELOAD = (
+    "transformers.models.gpt2.modeling_gpt2",
+    "transformers.models.bert.modeling_bert",
+    "transformers.tokenization_utils_fast",
+    "scipy.stats",
+    "anisoscope.models.open",
+    "anisoscope.studies.sweep.checkpoints",
+    "anisoscope.report.terminal",
+    "anisoscope.cli.study",
 )
+_FRESH = multiprocessing.get_context("forkserver")  # processes of their own that need not import torch again
+_FRESH.set_forkserver_preload([*PRELOAD, "cases"])
 
 
 def run(*words: object, signal_: int = 0, after: int = 0, env: Mapping[str, str] | None = None) -> Ended:
