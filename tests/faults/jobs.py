@@ -92,7 +92,9 @@ def out_of(command: str, folder: Path) -> Path:
 def differences(one: Path, other: Path, *, within: float = 1e-12) -> list[str]:
     """What two folders of finished work do not have in common, but for times and names of folders."""
     mine, theirs = files_of(one), files_of(other)
-    found = [f"only in {where}: {name}" for where, a, b in (("one", mine, theirs), ("other", theirs, mine)) for name in a - b]
+    found = [
+        f"only in {where}: {name}" for where, a, b in (("one", mine, theirs), ("other", theirs, mine)) for name in a - b
+    ]
     for name in sorted(mine & theirs):
         try:
             if not _alike(one / name, other / name, within):

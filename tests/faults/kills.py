@@ -29,10 +29,9 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE), str(HERE.parent.parent / "src")]
 
 import cases  # noqa: E402  # found by the line above
-import jobs  # noqa: E402
+from faults import jobs  # noqa: E402
 
 LIMIT = 120.0  # seconds until a command is taken to hang
-_EVENTS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate", "shutil.rmtree"}
 
 
 class Moment(NamedTuple):
@@ -87,19 +86,13 @@ def _child(words: list[str], streams: list[Path], report: int, moment: Moment | 
 
 def _tell_events(report: int, moment: Moment | None) -> None:
     """Send a byte to the parent for every event; at the one of the moment, die or wait to be killed."""
-    count, fatal = 0, moment.event if moment else 0
 
-    def hook(name: str, given: tuple[Any, ...]) -> None:
-        nonlocal count
-        writes = name == "open" and isinstance(given[2], int) and given[2] & (os.O_WRONLY | os.O_RDWR)
-        if not writes and name not in _EVENTS:
-            return
-        count += 1
-        if moment and count == fatal and not moment.after:
+    def act(count: int) -> None:
+        if moment and count == moment.event and not moment.after:
             os.kill(os.getpid(), signal.SIGKILL)
         os.write(report, b".")
 
-    sys.addaudithook(hook)
+    cases.on_change(act)
 
 
 def _watch(pid: int, read: int, moment: Moment | None, started: float) -> int:
@@ -190,7 +183,8 @@ def preload() -> None:
     import torch
 
     torch.set_num_threads(1)
-    names = cases.PRELOAD + (
+    names = (
+        *cases.PRELOAD,
         "transformers.trainer",
         "anisoscope.training.pretrain",
         "anisoscope.report.page.write",
