@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
+from anisoscope.cli.main import _load, commands
 from anisoscope.errors import AnisoscopeError
 
 _SKIPPED = {"demo", "paper"}  # their work begins at once
@@ -40,8 +43,6 @@ class Reached(AnisoscopeError):
 @cache
 def vocabulary() -> list[str]:
     """Every command, every option, and values."""
-    from anisoscope.cli.main import _load, commands
-
     words = [name for name in commands() if name not in _SKIPPED]
     options: dict[str, None] = {}
     for name in [*words]:
@@ -84,32 +85,42 @@ def read(data: bytes) -> None:
     words = words_of(data)
     if not words or words[0] in _SKIPPED or any("-completion" in word for word in words):
         return
-    _stop_before_work()
-    stdin, sys.stdin = sys.stdin, open(os.devnull)
-    try:
-        main([*words, "--debug"])
-    except SystemExit as ended:
-        assert ended.code in (None, 0, 1, 2), ended.code
-    finally:
-        sys.stdin.close()
-        sys.stdin = stdin
+    stdin, code = sys.stdin, None
+    with _stop_before_work(), open(os.devnull) as sys.stdin:
+        try:
+            main([*words, "--debug"])
+        except SystemExit as ended:
+            code = ended.code
+        finally:
+            sys.stdin = stdin
+    assert code in (None, 0, 1, 2), code
 
 
-@cache
-def _stop_before_work() -> None:
+def _stop_before_work() -> Any:
+    """A context in which what a command would do is not done."""
     import typer
 
     import anisoscope.cli.main as entrance
-    import anisoscope.models.open as opening
-    import anisoscope.runs.perform as performing
-    import anisoscope.training.pretrain as training
 
     def reached(*_: Any, **__: Any) -> Any:
         raise Reached("here the work begins")
 
-    entrance._load = cache(entrance._load)  # made once, not for every line
-    entrance.app = typer.main.get_command(entrance.app)  # pyright: ignore[reportAttributeAccessIssue]
-    performing.perform = training.pretrain = opening.open_model = reached
+    stack = ExitStack()
+    for name in ("runs.perform.perform", "training.pretrain.pretrain", "models.open.open_model"):
+        stack.enter_context(patch(f"anisoscope.{name}", reached))
+    stack.enter_context(patch.object(entrance, "_load", _loaded))  # made once, not for every line
+    stack.enter_context(patch.object(entrance, "app", _whole(typer.main.get_command, entrance.app)))
+    return stack
+
+
+@cache
+def _loaded(name: str) -> Any:
+    return _load(name)
+
+
+@cache
+def _whole(make: Any, app: Any) -> Any:
+    return make(app)
 
 
 SEEDS = [

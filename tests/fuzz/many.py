@@ -46,6 +46,8 @@ class Attempt:
         self.name, self.target, self.found, self.report = name, TARGETS[name], found, report
         self.tried, self.accepted, self.inputs = 0, 0, inputs
         self.findings: dict[str, str] = {}
+        for content in self.target.seeds:
+            self.target.try_one(content)  # what is imported on first use is imported now
         signal.signal(signal.SIGALRM, self._too_long)
 
     def _too_long(self, *_: object) -> None:
@@ -86,7 +88,8 @@ def work(name: str, inputs: int, seed: int, found: Path, corpus: Path, report: P
     try:
         import atheris  # pyright: ignore[reportMissingImports]
     except ImportError:
-        return plainly(Attempt(name, found, report, inputs), inputs, random.Random(seed))
+        plainly(Attempt(name, found, report, inputs), inputs, random.Random(seed))
+        return
     with atheris.instrument_imports(include=["anisoscope"]):
         from anisoscope.cli import main  # noqa: F401
         from anisoscope.inputs import sources  # noqa: F401

@@ -91,7 +91,11 @@ STATE = save({"rest.n": np.arange(3)})
 HEADER = {
     "unit": [0, 1, 0, [[0, 2]]],
     "identity": {"model": "a"},
-    **{"done": 3, "batch_tokens": None, "finished": False, "about": {}, "notes": [], "state": "s"},
+    "done": 3,
+    "finished": False,
+    "about": {},
+    "notes": [],
+    "state": "s",
     "sha256": hashlib.sha256(STATE).hexdigest(),
 }
 VECTORS: dict[str, list[bytes]] = {

@@ -6,10 +6,12 @@ safetensors, manifests) also have a target that wraps the bytes properly, so tha
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import io
 import json
 import os
+import shutil
 import struct
 import sys
 import warnings
@@ -28,6 +30,8 @@ from fuzz import command_lines, seeds
 
 ROOM = Path(os.environ.get("TMPDIR", "/dev/shm" if os.path.isdir("/dev/shm") else "/tmp")) / f"fuzz-{os.getpid()}"
 
+atexit.register(shutil.rmtree, ROOM, ignore_errors=True)
+
 
 @dataclass(frozen=True)
 class Target:
@@ -44,9 +48,11 @@ class Target:
                 warnings.simplefilter("ignore")
                 self.read(data)
         except AnisoscopeError as error:
-            assert str(error).strip(), "an error without words"
-            return False
-        return True
+            words = str(error)
+        else:
+            return True
+        assert words.strip(), "an error without words"
+        return False
 
 
 @contextmanager
@@ -166,7 +172,7 @@ def _run_folder() -> Path:
     from anisoscope.runs.table import Row
 
     rows = [Row(site="vectors", metric=name, value=0.5, n=8) for name in ("mean_cosine", "resultant")]
-    about = {"verdict": {"words": ["isotropic"], "numbers": {}, "sentence": "s"}, "notes": ["n"]}
+    about = {"verdict": {"words": ["isotropic"], "numbers": [], "sentence": "s"}, "notes": ["n"]}
     write_run(ROOM / "run", command="vectors", settings={"files": ["x.npy"]}, rows=rows, **about)
     return ROOM / "run"
 

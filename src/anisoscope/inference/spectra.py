@@ -64,7 +64,7 @@ def shrunk_jackknife(left: Array, value: float, sizes: Array, shrink: float) -> 
 
 def spectral_estimates(sums: Sums, sample: Sample) -> list[Estimate]:
     """The spectral metrics of a cloud; empty where it has fewer than two vectors or one dimension."""
-    if sums.n < 2 or len(sample) < 2 or sums.d < 2:
+    if sums.n < 2 or (sums.second is None and len(sample) < 2) or sums.d < 2:
         return []
     spectra = {name: cloud_spectrum(sums, sample, centred=name == "covariance") for name in SPECTRA}
     found = [spectral_estimate(metric, spectra[metric.reads[0]], sums.d) for metric in of_cloud("spectrum")]
@@ -99,6 +99,8 @@ def cloud_spectrum(sums: Sums, sample: Sample, *, centred: bool) -> Spectrum:
         values, vectors = values[::-1], vectors[:, ::-1]
         values = np.where(values > _rounding(sums, matrix, values, vectors), values, 0.0)
         squares, n, note = np.square((x - mean) @ vectors), sums.n, ""
+    if not len(x):  # float32 cannot hold the vectors: no interval
+        return Spectrum(values, np.empty((0, sums.d)), np.empty(0), n, 1.0, note)
     groups = group_of(sample.keys, groups=GROUPS)
     sizes = np.bincount(groups, minlength=GROUPS).astype(float)
     totals = np.eye(GROUPS)[:, groups] @ squares  # (g, r)

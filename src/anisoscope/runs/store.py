@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from anisoscope.errors import StoreError, UsageError
 from anisoscope.runs.locking import locked
 from anisoscope.runs.settings import nearest
+from anisoscope.runs.shape import wrong_in
 from anisoscope.runs.table import Row, from_table, schema, to_table
 from anisoscope.runs.writing import RUN_FILES, atomic, file_sha256
 
@@ -241,6 +242,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
     digest = str(manifest.get("sha256"))
     if sha256(raw.replace(digest.encode(), _BLANK.encode(), 1)).hexdigest() != digest:
         raise StoreError("the manifest of this run was changed or damaged", where=path, do=_ANEW)
+    if wrong := wrong_in(manifest):
+        raise StoreError("this is not the manifest of a run", where=path, got=wrong, do=_ANEW)
     return manifest
 
 
