@@ -18,7 +18,22 @@ from differential.clouds import said
 from differential.verdicts import Cloud, problems
 
 BLOCKS = {"gpt2": "h", "bert": "encoder.layer"}
-WORDS = tuple("a b c drifts further away mean of them all while nothing else moves every line own".split(" "))
+WORDS = (
+    "a",
+    "b",
+    "drifts",
+    "further",
+    "away",
+    "mean",
+    "of",
+    "them",
+    "all",
+    "while",
+    "nothing",
+    "else",
+    "moves",
+    "line",
+)
 
 
 def problems_of(number: int, folder: Path, *, apart: bool = False) -> list[str]:
