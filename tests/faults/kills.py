@@ -96,26 +96,28 @@ def _tell_events(report: int, moment: Moment | None) -> None:
 
 
 def _watch(pid: int, read: int, moment: Moment | None, started: float) -> int:
-    """Count the events of the child until it ends; kill it at the moment."""
-    count, killed = 0, False
+    """Count the events of the child until it ends; kill it at the moment, or when it hangs."""
+    count, killed, waited = 0, False, 0.0
     while True:
-        left = LIMIT - (time.monotonic() - started)
-        if moment and not moment.event and not killed:
-            left = moment.after - (time.monotonic() - started)
-        if left <= 0 or not select.select([read], [], [], left)[0]:
-            os.kill(pid, signal.SIGKILL)
-            if not moment and not killed:
-                raise TimeoutError("a command hangs")
-            killed = True
-            continue
-        got = os.read(read, 1 if moment and moment.event else 4096)
-        if not got:
-            return count
-        count += len(got)
-        if moment and moment.event == count and not killed:
-            time.sleep(moment.after)
+        due = moment.after - (time.monotonic() - started) if moment and not moment.event and not killed else 1.0
+        step = min(max(due, 0.0), 1.0)
+        if select.select([read], [], [], step)[0]:
+            got = os.read(read, 1 if moment and moment.event else 4096)
+            if not got:
+                return count
+            count += len(got)
+            struck = moment and moment.event == count
+            time.sleep(moment.after if moment and struck else 0)
+        else:
+            waited += step  # not the clock's time: this process may have been stopped meanwhile
+            struck = due <= 0
+        if struck and not killed:
             os.kill(pid, signal.SIGKILL)
             killed = True
+        if waited > LIMIT:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise TimeoutError("a command hangs")
 
 
 # -- one case ------------------------------------------------------------------------------------------------------
@@ -248,7 +250,10 @@ def attack(given: argparse.Namespace, found: list[dict[str, Any]]) -> None:
             return
         if command not in wholes:
             wholes[command] = undisturbed(command, world, given.work / "whole" / command.replace(" ", "-"))
-        line = case(command, world, wholes[command], given.work / "case", rng)
+        try:
+            line = case(command, world, wholes[command], given.work / "case", rng)
+        except TimeoutError as error:
+            line = {"command": command, "kills": 0, "moments": [], "problems": [str(error)]}
         found.append(line)
         kills += line["kills"]
         with given.log.open("a") as stream:
