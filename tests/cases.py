@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ import zoo
 
 SOURCE = Path(__file__).parent.parent / "src"
 SMALL = ("--no-figures", "--batch-tokens", "40", "--dtype", "float64")
+_CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate", "shutil.rmtree"}
 COMMANDS = ("vectors", "calibrate", "measure", "attention", "sweep", "final-norm")
 
 
@@ -67,28 +68,29 @@ class Ended(NamedTuple):
     err: str
 
 
-_FRESH = multiprocessing.get_context("forkserver")  # processes of their own that need not import torch again
-_FRESH.set_forkserver_preload(
-    [
-        "transformers.models.gpt2.modeling_gpt2",
-        "transformers.models.bert.modeling_bert",
-        "transformers.tokenization_utils_fast",
-        "scipy.stats",
-        "anisoscope.models.open",
-        "anisoscope.studies.sweep.checkpoints",
-        "anisoscope.report.terminal",
-        "anisoscope.cli.study",
-        "cases",
-    ]
+PRELOAD = (
+    "transformers.models.gpt2.modeling_gpt2",
+    "transformers.models.bert.modeling_bert",
+    "transformers.tokenization_utils_fast",
+    "scipy.stats",
+    "anisoscope.models.open",
+    "anisoscope.studies.sweep.checkpoints",
+    "anisoscope.report.terminal",
+    "anisoscope.cli.study",
 )
+_FRESH = multiprocessing.get_context("forkserver")  # processes of their own that need not import torch again
+_FRESH.set_forkserver_preload([*PRELOAD, "cases"])
 
 
-def run(*words: object, signal_: int = 0, after: int = 0, env: Mapping[str, str] | None = None) -> Ended:
+def run(
+    *words: object, signal_: int = 0, after: int = 0, event: int = 0, env: Mapping[str, str] | None = None
+) -> Ended:
     """A command in a process of its own, to its end.
 
-    With `signal_` the process receives this real signal right after it saved its state for the `after`-th time.
+    With `signal_` the process receives this real signal right after it saved its state for the `after`-th time, or
+    right before its `event`-th change of a file.
     """
-    (ended,) = run_together([Start(words, signal_, after, env or {})])
+    (ended,) = run_together([Start(words, signal_, after, event, env or {})])
     return ended
 
 
@@ -98,6 +100,7 @@ class Start(NamedTuple):
     words: Sequence[object]
     signal_: int = 0
     after: int = 0
+    event: int = 0
     env: Mapping[str, str] = {}
 
 
@@ -105,9 +108,10 @@ def run_together(starts: Sequence[Start]) -> list[Ended]:
     """Commands in processes of their own, at the same time, to their ends."""
     with TemporaryDirectory() as folder:
         processes = []
-        for number, (words, signal_, after, env) in enumerate(starts):
+        for number, (words, signal_, after, event, env) in enumerate(starts):
             streams = f"{folder}/{number}"
-            process = _FRESH.Process(target=_child, args=(streams, [*map(str, words)], signal_, after, dict(env)))
+            given = (streams, [*map(str, words)], signal_, after, event, dict(env))
+            process = _FRESH.Process(target=_child, args=given)
             process.start()
             processes.append((process, streams))
         ended = []
@@ -133,7 +137,7 @@ def environment(**extra: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **extra}
 
 
-def _child(streams: str, words: list[str], number: int, after: int, env: dict[str, str]) -> None:
+def _child(streams: str, words: list[str], number: int, after: int, event: int, env: dict[str, str]) -> None:
     for name, stream in (("out", 1), ("err", 2)):
         os.dup2(os.open(f"{streams}.{name}", os.O_WRONLY | os.O_CREAT), stream)
     import torch
@@ -142,11 +146,27 @@ def _child(streams: str, words: list[str], number: int, after: int, env: dict[st
 
     os.environ.update(env)
     torch.set_num_threads(1)
-    if number:
+    if event:
+        on_change(lambda count: os.kill(os.getpid(), number) if count == event else None)
+    elif number:
         os.environ["ANISOSCOPE_SAVE_EVERY"] = "0"
         _strike(number, after)
     sys.argv = ["anisoscope", *words]
     main()
+
+
+def on_change(act: Callable[[int], object]) -> None:
+    """From now on, call `act` with 1, 2, … before this process opens a file for writing, renames or removes one …"""
+    count = 0
+
+    def hook(name: str, given: tuple[Any, ...]) -> None:
+        nonlocal count
+        writes = name == "open" and isinstance(given[2], int) and given[2] & (os.O_WRONLY | os.O_RDWR)
+        if writes or name in _CHANGES:
+            count += 1
+            act(count)
+
+    sys.addaudithook(hook)
 
 
 def _strike(number: int, after: int) -> None:

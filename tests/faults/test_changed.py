@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 import anisoscope
 import cases
 from anisoscope.errors import AnisoscopeError, StoreError
+from faults import jobs
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +104,40 @@ def test_what_changed_after_a_kill_is_named_and_not_continued(command: str, worl
     assert refused.code == 1
     assert f"the {said} changed since this run was interrupted" in refused.err
     assert cases.states(world / "run") == kept
+    assert command_line(*words, "--existing", "replace").code == 0
+
+
+def change_runs(run: Path) -> None:
+    shutil.rmtree(run)
+    shutil.copytree(run.parent / "run-1", run)
+
+
+INPUTS = {
+    "intervene": (("lm/model.safetensors", change_weights), ("lm/config.json", change_config)),
+    "vocabulary": (("lm/model.safetensors", change_weights),),
+    "block": (("bert/config.json", change_config),),
+    "remedy fit": (("few.parquet", lambda folder: cases.write_vectors(folder / "few.parquet", rows=400, seed=1)),),
+    "variants": (("book.txt", lambda folder: (folder / "book.txt").write_bytes(b"Another book altogether.\n" * 60)),),
+    "null": (("run-0/manifest.json", change_runs),),
+}
+
+
+@pytest.fixture(scope="module")
+def more(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return jobs.make_world(tmp_path_factory.mktemp("more"), cases.run)
+
+
+@pytest.mark.parametrize("command", INPUTS)
+def test_every_study_looks_at_what_it_read(command: str, more: Path, tmp_path: Path, command_line) -> None:
+    world = shutil.copytree(more, tmp_path / "world")
+    words = [*jobs.words_of(command, world), "--out", tmp_path / "run"]
+    words += ["--runs", world / "run-0"] if command == "null" else []
+    assert command_line(*words).code == command_line(*words).code == 0
+    for name, change in INPUTS[command]:
+        change((world / name).parent)
+        refused = command_line(*words)
+        assert refused.code == 1, (command, name)
+        assert "changed since this run was made" in refused.err
     assert command_line(*words, "--existing", "replace").code == 0
 
 

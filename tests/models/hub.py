@@ -15,6 +15,7 @@ import hashlib
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -70,6 +71,7 @@ class Hub:
         self.commits: dict[str, dict[str, bytes]] = {}
         self.revisions: dict[str, dict[str, str]] = {}
         self.fault: Fault | None = None
+        self.mood: Callable[[str], int | float | None] = lambda asked: None  # a status instead, or seconds of silence
         self.asked: list[str] = []
         self.connections: list[socket.socket] = []
 
@@ -104,7 +106,7 @@ class Hub:
     def find(self, repository: str, revision: str) -> str | None:
         """The commit of a branch, or the commit itself."""
         known = self.revisions.get(repository, {})
-        return known.get(revision, revision if revision in known.values() else None)
+        return known.get(revision, revision if known and revision in self.commits else None)
 
 
 def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
@@ -124,6 +126,13 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             path = unquote(urlsplit(self.path).path).strip("/")
             hub.asked.append(f"{self.command} {path}")
+            mood = hub.mood(hub.asked[-1])
+            if isinstance(mood, float):
+                time.sleep(mood)
+            elif mood is not None:
+                self.send_response(mood)
+                self._send(Body(0, b""))
+                return
             parts = path.split("/")
             if parts[:2] == ["api", "models"]:
                 self._describe("/".join(parts[2:4]), parts[4:])

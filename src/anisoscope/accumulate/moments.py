@@ -108,7 +108,7 @@ class Moments:
         part = {"unit2": self._zeros(d), "x": self._zeros(g, d), "unit": self._zeros(g, d)}
         part |= {name: self._zeros(g) for name in ("norm", "norm2", "fourth", "energy", "pairs", "sequences")}
         part |= {"n": self._zeros(g, dtype=torch.int64)}
-        part |= {name: self._zeros(1, dtype=torch.int64) for name in ("zero", "nonfinite")}
+        part |= {name: self._zeros(1, dtype=torch.int64) for name in ("zero", "nonfinite", "single")}
         return part | ({"second": self._zeros(d, d)} if self.spectrum else {})
 
     # -- taking vectors in -------------------------------------------------------------------------------------------
@@ -277,6 +277,7 @@ class Moments:
                 shift = mean.double()
                 half = sums[p] - 0.5 * n * shift  # rμᵀ + μrᵀ + bμμᵀ = (r + bμ/2)μᵀ + μ(r + bμ/2)ᵀ, with r = Σx − bμ
                 second += _gram(block - mean)
+                self._sums[f"{part}.single"] += n * (x.dtype == torch.float32)
                 second.addmm_(torch.stack([half, shift], 1), torch.stack([shift, half]))
 
     def seal(self) -> None:

@@ -35,6 +35,7 @@ class Sums:
     second: Array | None  # (d, d) Σ xxᵀ, where it was kept
     zero: int
     nonfinite: int
+    single: bool = False  # whether products of float32 are in `second`: its rounding is theirs
     squares: bool = True  # False where float64 cannot hold the squares: `group_norm2` is NaN, `second` missing
 
     @property
@@ -99,6 +100,7 @@ def sums_of(tensors: Mapping[str, NDArray], positions: str) -> Sums:
         second=total("second") if squares and "rest.second" in tensors else None,
         zero=int(total("zero").sum()),
         nonfinite=int(total("nonfinite").sum()),
+        single=any(tensors[name].any() if (name := f"{part}.single") in tensors else True for part in parts),
         squares=squares,
     )
 

@@ -229,7 +229,7 @@ OF_EIGENVALUES: dict[str, Callable[[np.ndarray, int], Values]] = {
     "isoscore": lambda values, n: isoscore(values),
     "participation_ratio": lambda values, n: participation_ratio(values),
     "participation_ratio_unbiased": lambda values, n: participation_ratio_unbiased(
-        values.sum(axis=-1), np.square(values).sum(axis=-1), n
+        1.0, np.square(_shares(values)).sum(axis=-1), n
     ),
     "effective_rank": lambda values, n: effective_rank(values),
     "rankme": lambda values, n: rankme(values, n=n),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from anisoscope.accumulate.sums import Sample
 from anisoscope.geometry import directional, neighbours, pairs
+from anisoscope.geometry.missing import ratio
 from anisoscope.geometry.nulls.isotropic import equivalent_dimension
 from anisoscope.geometry.rows import unit_rows
 from anisoscope.inference.bootstrap import bootstrap, sequence_weights
@@ -105,7 +106,7 @@ def _dimensions(x: Array, weights: Array | None) -> list[Estimate]:
 
     def mle_of(w: Array) -> Array:
         usable = np.isfinite(inverse)
-        return w[:, usable].sum(1) / (w[:, usable] @ inverse[usable])
+        return ratio(w[:, usable].sum(1), w[:, usable] @ inverse[usable])
 
     occurrence = np.bincount(indices.ravel(), minlength=m).astype(float)
     estimates = []

@@ -65,7 +65,7 @@ def shrunk_jackknife(left: Array, value: float, sizes: Array, shrink: float) -> 
 
 def spectral_estimates(sums: Sums, sample: Sample) -> list[Estimate]:
     """The spectral metrics of a cloud; empty where it has fewer than two vectors or one dimension."""
-    if sums.n < 2 or len(sample) < 2 or sums.d < 2:
+    if sums.n < 2 or (sums.second is None and len(sample) < 2) or sums.d < 2:
         return []
     spectra = {name: cloud_spectrum(sums, sample, centred=name == "covariance") for name in SPECTRA}
     found = [spectral_estimate(metric, spectra[metric.reads[0]], sums.d) for metric in of_cloud("spectrum")]
@@ -97,8 +97,10 @@ def spectral_estimate(metric: Metric, found: Spectrum, d: int) -> Estimate:
     """One metric of a spectrum, with its interval and null."""
     value = found.value(metric)
     low, high = found.interval(metric, value)
+    null = int((found.values == 0).sum())
+    lost = f"no variance beyond rounding in {null} of {d} directions" if value is None and null else ""
     few = "" if metric.name == "participation_ratio_unbiased" else few_vectors(found.n, d)  # it corrects for few
-    return estimated(metric, value, low, high, n=found.n, d=d, note="; ".join(filter(None, (few, found.note))))
+    return estimated(metric, value, low, high, n=found.n, d=d, note="; ".join(filter(None, (few, lost, found.note))))
 
 
 def cloud_spectrum(sums: Sums, sample: Sample, *, centred: bool) -> Spectrum:
@@ -111,8 +113,11 @@ def cloud_spectrum(sums: Sums, sample: Sample, *, centred: bool) -> Spectrum:
     else:
         matrix = spectrum.covariance(sums.second, sums.sum_x, sums.n) if centred else sums.second / sums.n
         values, vectors = np.linalg.eigh(matrix)
-        values, vectors = np.clip(values[::-1], 0, None), vectors[:, ::-1]
+        values, vectors = values[::-1], vectors[:, ::-1]
+        values = np.where(values > _rounding(sums, matrix, values, vectors), values, 0.0)
         squares, n, note = np.square((x - mean) @ vectors), sums.n, ""
+    if not len(x):  # float32 cannot hold the vectors: no interval
+        return Spectrum(values, np.empty((0, sums.d)), np.empty(0), n, 1.0, note)
     without, sizes = changes_without_each(squares, sample.keys)
     shrink = reservoir_shrink(sums, len(x))
     left_out = np.clip(values + without, 0, None)
@@ -133,6 +138,21 @@ def reservoir_shrink(sums: Sums, m: int) -> float:
     """What takes the standard error of a reservoir of m to that of all vectors, where each is its own sequence."""
     independent = sums.sequences == sums.n and sums.second is not None
     return min(1.0, (m / sums.n) ** 0.5) if independent else 1.0
+
+
+def _rounding(sums: Sums, matrix: Array, values: Array, vectors: Array) -> Array:
+    """What rounding alone may make of eigenvalues (d,): a smaller one is no variance.
+
+    Products are rounded relative to the two dimensions that they join, so along v the error is about Σ_i v_i²·C_ii,
+    times the unit of the sums; the move from the origin costs that of Σ_i v_i²·E x_i² in float64, the decomposition
+    that of the largest eigenvalue. The factors hold for any n and d (twice what was seen).
+    """
+    assert sums.second is not None
+    along = np.square(vectors).T
+    factor = 16 + 2 * min(sums.n, 8192) ** 0.5 + 2 * sums.d**0.5
+    unit = 2.0**-24 if sums.single else 2.0**-53
+    raw = along @ np.diag(sums.second) / sums.n + values[0]
+    return factor * unit * (along @ np.diag(matrix)) + (factor + sums.d) * 2.0**-52 * raw
 
 
 def _spectrum_of_rows(x: Array, *, degrees: int) -> tuple[Array, Array]:

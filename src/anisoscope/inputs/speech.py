@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aiff", ".aif", ".au", ".caf")
 UNKNOWN_LENGTH = 0x7FFF_F000  # bytes; programs that stream and cannot go back to the header promise this or more
 
+_PART = 2**21  # samples read at a time
 _SHORT = re.compile(r"^ ?(?:data|SSND) : (\d+) \(should be (\d+)\)", re.MULTILINE)
 
 
@@ -53,7 +54,7 @@ class SpeechFiles(FileSource[Clip]):
 
         try:
             with soundfile.SoundFile(file.path) as stream:
-                samples = stream.read(dtype="float32", always_2d=True)  # (samples, channels)
+                samples = _all_of(stream)  # (samples, channels)
                 rate, short = stream.samplerate, _what_is_missing(stream, len(samples))
         except soundfile.SoundFileError as problem:
             raise Unreadable(str(problem)) from problem
@@ -67,6 +68,14 @@ class SpeechFiles(FileSource[Clip]):
         if not wave.any():
             self.note(file, "silence: every sample is zero")
         yield Clip(file.key, wave, rate)
+
+
+def _all_of(stream: SoundFile) -> np.ndarray:
+    """The samples, in parts: a damaged header may announce more of them than any memory holds."""
+    parts = [stream.read(_PART, dtype="float32", always_2d=True)]
+    while len(parts[-1]) == _PART:
+        parts.append(stream.read(_PART, dtype="float32", always_2d=True))
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 def _what_is_missing(stream: SoundFile, read: int) -> str | None:

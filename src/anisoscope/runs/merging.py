@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from anisoscope.errors import StoreError, UsageError
+from anisoscope.runs.locking import locked
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.perform import assemble
 from anisoscope.runs.store import Existing, Run, check_out, checked_existing, find_existing, open_run
@@ -33,7 +34,9 @@ def merge_runs(runs: Sequence[Path | str | Run], out: Path | str, *, existing: E
     notes = [note for run in opened for note in run.manifest["notes"]]
     inputs = {key: record for run in opened for key, record in run.manifest["inputs"].items()}
     found = assemble(study, settings, findings, collected, notes=notes, inputs=inputs)
-    return Measurement.of_run(found.save(out, seconds=time.monotonic() - started))
+    with locked(out) as take:
+        take()
+        return Measurement.of_run(found.save(out, seconds=time.monotonic() - started))
 
 
 def collected_of(run: Run, study: Study) -> Collected:

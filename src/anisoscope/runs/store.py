@@ -17,7 +17,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from anisoscope.errors import StoreError, UsageError
 from anisoscope.runs.locking import locked
 from anisoscope.runs.settings import nearest
+from anisoscope.runs.shape import wrong_in
 from anisoscope.runs.table import Row, from_table, schema, to_table
 from anisoscope.runs.writing import RUN_FILES, atomic, file_sha256
 
@@ -149,9 +150,9 @@ def write_run(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MANIFEST).unlink(missing_ok=True)
+        _write_plan(folder, command, settings, in_memory)  # first: a folder without it is not known for a run
         table = to_table(replace(row, run=row.run or folder.name) for row in rows)
         _write_files(folder, table, arrays or {}, state or {})
-        _write_plan(folder, command, settings, in_memory)
         given = {"protocol": {}, "data": {}, "model": {}, "inputs": {}, "verdict": None, "notes": [], **about}
         manifest = {
             "format": FORMAT,
@@ -241,6 +242,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
     digest = str(manifest.get("sha256"))
     if sha256(raw.replace(digest.encode(), _BLANK.encode(), 1)).hexdigest() != digest:
         raise StoreError("the manifest of this run was changed or damaged", where=path, do=_ANEW)
+    if wrong := wrong_in(manifest):
+        raise StoreError("this is not the manifest of a run", where=path, got=wrong, do=_ANEW)
     return manifest
 
 
@@ -272,7 +275,7 @@ def find_existing(folder: Path, *, command: str, settings: Mapping[str, Any], ex
     """
     if folder.exists() and not folder.is_dir():
         raise UsageError("a run needs a folder, and this is a file", where=folder, do="choose another --out")
-    present = folder.exists() and any(folder.iterdir())
+    present = folder.exists() and not all(_left_behind(path) for path in folder.iterdir())
     if existing == "refuse" and present:
         raise StoreError("the folder is not empty", where=folder, do="choose another --out, or --existing replace")
     if existing == "reuse" and not (folder / MANIFEST).exists():
@@ -295,7 +298,17 @@ def find_existing(folder: Path, *, command: str, settings: Mapping[str, Any], ex
             got="; ".join(f"{name} was {old!r}, now {new!r}" for name, old, new in differing[:4]),
             do="choose another --out, or --existing replace to overwrite it",
         )
-    return open_run(folder) if (folder / MANIFEST).exists() else None
+    if not (folder / MANIFEST).exists():
+        return None
+    with suppress(StoreError), locked(folder, active=any(map(_left_behind, folder.iterdir()))) as take:
+        take()  # and give back: what a process left that was killed right after its last file
+        shutil.rmtree(folder / "partial", ignore_errors=True)
+    return open_run(folder)
+
+
+def _left_behind(path: Path) -> bool:
+    """Whether this is what a kill may leave of a lock or of a file that was being written."""
+    return path.name == ".lock" or (path.name.startswith(".") and path.name.endswith(".partial"))
 
 
 def _differences(before: Mapping[str, Any], now: Any) -> list[tuple[str, Any, Any]]:
@@ -315,8 +328,8 @@ def _remove_run(folder: Path) -> None:
     """Remove the files of a run, and only those: a mistyped --out must not delete a home folder."""
     for name in RUN_FILES:
         (folder / name).unlink(missing_ok=True)
-    for left_behind in folder.glob(".*.partial"):  # by a process that was killed while it wrote
-        left_behind.unlink(missing_ok=True)
+    for path in folder.glob(".*.partial"):  # by a process that was killed while it wrote
+        path.unlink(missing_ok=True)
     for name in _FOLDERS:
         shutil.rmtree(folder / name, ignore_errors=True)
 
@@ -326,7 +339,7 @@ def begin(folder: Path, *, command: str, settings: Mapping[str, Any], in_memory:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / PLAN).exists():
-            _write_plan(folder, command, settings, in_memory)  # first: a folder without it is not known for a run
+            _write_plan(folder, command, settings, in_memory)  # first, as in `write_run`
         (folder / "partial").mkdir(exist_ok=True)
     except OSError as error:
         raise StoreError("the run folder cannot be made", where=folder, got=error, do="choose another --out") from error

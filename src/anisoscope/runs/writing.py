@@ -7,8 +7,10 @@ run, or a file of another kind, unless the person says so.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
+import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,18 +21,23 @@ RUN_FILES = ("measurements.parquet", "arrays.safetensors", "moments.safetensors"
 _MASK = os.umask(0)
 os.umask(_MASK)
 _MODE = 0o666 & ~_MASK  # one mode for all files, whichever library wrote them
+_HOST = socket.gethostname().replace("/", "-")[:64]
 # how what a person may ask for begins
 _OURS = {"csv": b"run,model,", "page": b"<!doctype html", "markdown": b"<!-- anisoscope"}
 
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Write under another name, then rename; nothing is left behind when the writing fails."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    """Write under another name, then rename; nothing is left behind when the writing fails.
+
+    What a killed process left of the same file goes with it.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}@{_HOST}.partial")
     try:
         yield partial
         partial.chmod(_MODE)
         os.replace(partial, path)
+        _sweep(path)
     except Exception as error:
         from safetensors import SafetensorError
 
@@ -39,6 +46,24 @@ def atomic(path: Path) -> Iterator[Path]:
         raise
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _sweep(path: Path) -> None:
+    """Remove what processes of this machine that are no more were writing under another name."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*@{glob.escape(_HOST)}.partial"):
+        pid = left.name.removesuffix(f"@{_HOST}.partial").rpartition(".")[2]
+        if pid.isdecimal() and not _alive(int(pid)):
+            left.unlink(missing_ok=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 @contextmanager

@@ -99,9 +99,13 @@ def parquet_batches(path: Path, names: Sequence[str], rows: int, wanted: Wanted 
             if count == 0 or not wanted(number):
                 yield number, count, None
                 continue
-            groups = [number]
+            groups, left = [number], count
             for batch in file.iter_batches(batch_size=rows, row_groups=groups, columns=list(names), use_threads=False):
+                left -= batch.num_rows
                 yield number, batch.num_rows, batch
+            if left:
+                got = f"{count - left} of {count} rows in row group {number}"
+                raise InputError("the file does not hold the rows that it announces", where=path, got=got)
 
 
 class ArrowFile:

@@ -37,7 +37,11 @@ LIST_OF_NUMBERS = "column of lists of numbers"
 def open_parquet_vectors(path: Path, columns: Columns) -> VectorFile:
     """A list column of a Parquet file."""
     with open_parquet(path) as file:
-        schema, rows, chunks = file.schema_arrow, file.metadata.num_rows, file.num_row_groups
+        schema, chunks = file.schema_arrow, file.num_row_groups
+        rows = sum(file.metadata.row_group(number).num_rows for number in range(chunks))
+        if rows != file.metadata.num_rows:
+            got = f"{rows} rows in row groups, {file.metadata.num_rows} announced"
+            raise InputError("the file is damaged", where=path, got=got)
     chosen = choose_columns(schema, columns, path)
     names = _names(chosen)
     read = from_batches(lambda *how: parquet_batches(path, names, *how), schema, chosen, path)

@@ -43,6 +43,17 @@ class Saved:
     state: str = ""
     sha256: str = ""
 
+    def has_shape(self) -> bool:
+        """Whether the values have the types that they were written with."""
+        kinds = {"done": int, "finished": bool, "about": dict, "notes": list, "state": str, "sha256": str}
+        right = all(isinstance(getattr(self, name), kind) for name, kind in kinds.items())
+        return (
+            right
+            and isinstance(self.batch_tokens, int | None)
+            and self.done >= 0
+            and Path(self.state).name == self.state
+        )
+
     @property
     def header(self) -> Path:
         return self.folder / f"{self.unit.name}.json"
@@ -105,7 +116,9 @@ def find_saved(folder: Path, identity: Mapping[str, Any]) -> list[Saved]:
             unit = Unit.of_list(header.pop("unit"))
             before = header.pop("identity")
             saved = Saved(folder, unit, identity, **header)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if not saved.has_shape() or not isinstance(before, dict):
+                raise TypeError("values of other types than were written")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise StoreError(
                 "the state of the unfinished run is damaged", where=path, got=error, do=_START_ANEW
             ) from error

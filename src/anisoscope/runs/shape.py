@@ -1,0 +1,65 @@
+"""What a manifest looks like: a checksum that fits says nothing about who wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_KINDS: dict[str, Any] = {
+    "settings": dict,
+    "rows": int,
+    "files": dict,
+    "inputs": dict,
+    "protocol": dict,
+    "data": dict,
+    "model": dict,
+    "notes": list,
+    "verdict": str | dict | None,
+}
+_ALLOWED: dict[str, Any] = {
+    "verdicts": list,
+    "about": dict,
+    "in_memory": list,
+    "versions": dict,
+    "shard": str | None,
+    "seconds": int | float | None,
+}
+_INSIDE: dict[str, Any] = {
+    "notes": str,
+    "verdicts": dict,
+    "in_memory": str,
+    "files": str,
+    "inputs": dict,
+    "about": dict,
+}
+
+
+def wrong_in(manifest: Mapping[str, Any]) -> str | None:
+    """The first field of a manifest that is missing or of another type than was written, in words."""
+    for name, kind in {**_KINDS, **_ALLOWED}.items():
+        if name in _KINDS and name not in manifest:
+            return f"{name} is missing"
+        if name in manifest and not isinstance(manifest[name], kind):
+            return f"{name} is of another type"
+    for name, kind in _INSIDE.items():
+        values = manifest.get(name, ())
+        if not all(isinstance(value, kind) for value in (values.values() if isinstance(values, dict) else values)):
+            return f"{name} holds values of another type"
+    if any(not isinstance(record.get(key), str) for record in manifest["inputs"].values() for key in ("kind", "name")):
+        return "inputs holds a record without kind or name"
+    return None if _is_verdict(manifest["verdict"]) else "verdict is of another form"
+
+
+def _is_verdict(written: Any) -> bool:
+    """A sentence, or words, numbers and a sentence."""
+    if not isinstance(written, Mapping):
+        return True
+    from anisoscope.inference.verdict import Verdict
+
+    try:
+        found = Verdict.from_dict(written)
+    except (KeyError, TypeError, ValueError):
+        return False
+    numbers = [value for one in found.numbers for value in (one.value, one.low, one.high, one.null, one.null_sd)]
+    texts = (*found.words, found.sentence, *(one.metric for one in found.numbers))
+    return all(isinstance(text, str) for text in texts) and all(isinstance(one, int | float | None) for one in numbers)
