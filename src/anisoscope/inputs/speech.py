@@ -52,7 +52,7 @@ class SpeechFiles(FileSource[Clip]):
         import soundfile
 
         try:
-            with soundfile.SoundFile(file.path) as stream:
+            with file.path.open("rb") as file_, soundfile.SoundFile(file_) as stream:
                 samples = stream.read(dtype="float32", always_2d=True)  # (samples, channels)
                 rate, short = stream.samplerate, _what_is_missing(stream, len(samples))
         except soundfile.SoundFileError as problem:
