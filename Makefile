@@ -33,11 +33,12 @@ js: $(DENO)
 
 $(DENO): | $(READY)
 	$(BIN)/python -m pip install --quiet --no-deps --target $(TOOLS) deno==$(DENO_VERSION)
+	@$(DENO) cache --quiet npm:s3rver@3.7.1 || echo "no S3 server here: the tests of object stores are skipped"
 
 types: $(READY)
 	$(BIN)/pyright
 
-pytest: $(READY) browser
+pytest: $(READY) browser $(DENO)
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadfile
 
 bench: $(READY)

@@ -6,7 +6,8 @@ jackknife groups. Two arguments that would give the same key to two files fall b
 files share. A name that is not UTF-8 is spelled with backslashes (`caf\\udce9.npy`), so that a key can always be
 printed, hashed and stored.
 
-A file is only worth its fingerprint while it stays as it is: `Stamp` remembers size, time of change and inode.
+A file is only worth its fingerprint while it stays as it is: `Stamp` remembers size, time of change and inode. What a
+URL names (`s3://bucket/folder/*.parquet`) is found in its store in the same way (`inputs.stores`).
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anisoscope.errors import InputError, UsageError
+from anisoscope.inputs.stores.objects import Mark, StoredObject, is_url, listed
+
+Where = Path | StoredObject
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
     """A file, its machine-independent key, and whether the user named it (or a folder or a glob held it)."""
 
-    path: Path
+    path: Where
     key: str
     named: bool
 
@@ -39,8 +43,10 @@ class Stamp:
     inode: int
 
 
-def stamp(path: Path) -> Stamp:
+def stamp(path: Where) -> Stamp | Mark:
     """The stamp of a file, or an error that names it."""
+    if isinstance(path, StoredObject):
+        return path.stamp()
     try:
         found = path.stat()
     except OSError as problem:
@@ -48,7 +54,7 @@ def stamp(path: Path) -> Stamp:
     return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
 
 
-def check_unchanged(path: Path, before: Stamp) -> None:
+def check_unchanged(path: Where, before: Stamp | Mark) -> None:
     """Refuse a file that was edited or replaced since its stamp was taken."""
     if (now := stamp(path)) != before:
         got = f"{now.size:,} bytes" if now.size != before.size else "other contents of the same size"
@@ -71,22 +77,30 @@ def find_files(where: Sequence[str | Path], *, suffixes: Collection[str], what: 
     A file that is named is taken whatever its suffix; folders and globs yield only files with one of `suffixes`,
     and no hidden ones. `what` names the kind of file in messages ("text", "vectors").
     """
-    found: dict[Path, FoundFile] = {}
+    found: dict[str, FoundFile] = {}
     for place in where:
         try:
             files = _expand(place, tuple(suffixes), what)
         except OSError as problem:
             raise InputError(f"cannot look for {what} here", where=place, got=problem.strerror) from problem
         for file in files:
-            found.setdefault(Path(os.path.abspath(file.path)), file)
+            found.setdefault(_absolute(file.path), file)
     files = list(found.values())
     if len({file.key for file in files}) == len(files):
         return files
-    shared = os.path.commonpath(found)
-    return [FoundFile(f.path, _key(path, Path(shared)), f.named) for path, f in found.items()]
+    if any(map(is_url, found)):
+        return [FoundFile(f.path, printable(path), f.named) for path, f in found.items()]
+    shared = Path(os.path.commonpath(found))
+    return [FoundFile(f.path, _key(Path(path), shared), f.named) for path, f in found.items()]
+
+
+def _absolute(path: Where) -> str:
+    return path.url if isinstance(path, StoredObject) else os.path.abspath(path)
 
 
 def _expand(place: str | Path, suffixes: tuple[str, ...], what: str) -> list[FoundFile]:
+    if is_url(place):
+        return _expand_url(str(place), suffixes, what)
     path = Path(place).expanduser()
     if path.is_dir():
         root, inside = path, path.rglob("*")
@@ -100,11 +114,30 @@ def _expand(place: str | Path, suffixes: tuple[str, ...], what: str) -> list[Fou
         inside = (Path(match) for match in glob.glob(str(path), recursive=True))
     else:
         raise UsageError(f"no such file or folder with {what}", where=place, do="check the path")
-    files = [FoundFile(p, _key(p, root), named=False) for p in inside if _wanted(p, root, suffixes)]
+    inside = (path for path in inside if path.name.lower().endswith(suffixes) and path.is_file())
+    found = [FoundFile(path, _key(path, root), named=False) for path in inside]
+    return _suitable(found, suffixes, what, place)
+
+
+def _expand_url(url: str, suffixes: tuple[str, ...], what: str) -> list[FoundFile]:
+    root, found = listed(url)
+    if [one.url for one in found] == [url]:
+        return [FoundFile(found[0], printable(found[0].name), named=True)]
+    files = [FoundFile(one, printable(one.url.removeprefix(f"{root}/")), named=False) for one in found]
+    return _suitable(files, suffixes, what, url)
+
+
+def _suitable(found: Iterable[FoundFile], suffixes: tuple[str, ...], what: str, place: object) -> list[FoundFile]:
+    """Those that end in a known suffix and are not hidden, sorted; an error where there are none."""
+    files = [file for file in found if file.key.lower().endswith(suffixes) and not _hidden(file.key)]
     if not files:
         expected = f"files that end in {' '.join(suffixes)}"
         raise InputError(f"no {what} files here", where=place, got="none", expected=expected)
     return sorted(files, key=lambda file: file.key)
+
+
+def _hidden(key: str) -> bool:
+    return any(part.startswith(".") for part in key.split("/"))
 
 
 def _key(path: Path, root: Path) -> str:
@@ -115,11 +148,6 @@ def _fixed_part(pattern: Path) -> Path:
     """The folder above the first wildcard: `a/b` of `a/b/*/c*.txt`."""
     fixed = [part for part in pattern.parents if not glob.has_magic(str(part))]
     return fixed[0]
-
-
-def _wanted(path: Path, root: Path, suffixes: tuple[str, ...]) -> bool:
-    hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
-    return not hidden and path.name.lower().endswith(suffixes) and path.is_file()
 
 
 def name_of(where: Sequence[str | Path]) -> str:
@@ -151,7 +179,9 @@ def file_digests(files: Iterable[FoundFile]) -> Iterator[bytes]:
             yield b""
 
 
-def file_digest(path: Path) -> bytes:
-    """sha256 of a file's bytes, read in small pieces."""
-    with open(path, "rb") as stream:
+def file_digest(path: Where) -> bytes:
+    """sha256 of a file's bytes, read in small pieces; of an object, its store's mark of them."""
+    if isinstance(path, StoredObject):
+        return path.digest()
+    with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").digest()

@@ -50,7 +50,7 @@ class ImageFiles(FileSource[Picture]):
         from PIL import Image
 
         try:
-            with Image.open(file.path) as image:
+            with file.path.open("rb") as stream, Image.open(stream) as image:
                 image.load()
                 picture = Picture(file.key, upright_rgb(image))
                 frames = getattr(image, "n_frames", 1)

@@ -22,6 +22,7 @@ import numpy as np
 
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inputs.files import FoundFile, Stamp, check_unchanged, digest, file_digests, printable, stamp
+from anisoscope.inputs.stores.objects import Mark, is_url
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -149,7 +150,7 @@ class FileSource(Generic[Item]):
         self.count: int | None = len(self.files)
         self._unreadable: dict[str, str] = {}
         self._notes: dict[str, str] = {}
-        self._stamps: dict[str, Stamp] = {}
+        self._stamps: dict[str, Stamp | Mark] = {}
 
     @property
     def unreadable(self) -> list[tuple[str, str]]:
@@ -217,8 +218,8 @@ def open_source(
     """Open the data that `where` names, and read its first item, so that what cannot work fails here.
 
     - `None`: what is embedded. A source: itself.
-    - A string or a `Path`: a file, a folder or a glob; for text also `-` (standard input) and
-      `hf:owner/name/config:split:column` (a dataset of the Hugging Face hub).
+    - A string or a `Path`: a file, a folder, a glob, or one of these in a store (`s3://…`); for text
+      also `-` (standard input) and `hf:owner/name/config:split:column` (a dataset of the Hugging Face hub).
     - A list of `Path`: several of them. For speech and vision strings are paths too; **for text a list of strings is a
       list of texts**, unless they name what exists, and so is a list of (key, text) pairs. Where strings are meant as
       paths, as on a command line, use `open_places`.
@@ -238,14 +239,20 @@ def open_source(
     return source
 
 
+def names_dataset(place: str) -> bool:
+    """Whether this is a dataset of the Hub (`hf:owner/name`), not a file there (`hf://datasets/…`)."""
+    return place.startswith("hf:") and not is_url(place)
+
+
 def open_places(
     places: Sequence[str | Path], modality: Modality, *, documents: str | None = None, column: str | None = None
 ) -> Source[Any]:
     """`open_source` for what a command line names: strings are places, never texts; none means what is embedded."""
-    alone = [place for place in map(str, places) if place == "-" or place.startswith("hf:")]
+    alone = [place for place in map(str, places) if place == "-" or names_dataset(place)]
     if alone and len(places) > 1:
         raise UsageError("standard input and datasets of the hub stand alone", got=", ".join(map(str, places)))
-    where = (places[0] if len(places) == 1 else [Path(place) for place in places]) if places else None
+    named = [str(place) if is_url(place) else Path(place) for place in places]
+    where = (places[0] if len(places) == 1 else named) if places else None
     return open_source(where, modality, documents=documents, column=column)
 
 

@@ -53,7 +53,7 @@ class SpeechFiles(FileSource[Clip]):
         import soundfile
 
         try:
-            with soundfile.SoundFile(file.path) as stream:
+            with file.path.open("rb") as opened, soundfile.SoundFile(opened) as stream:
                 samples = _all_of(stream)  # (samples, channels)
                 rate, short = stream.samplerate, _what_is_missing(stream, len(samples))
         except soundfile.SoundFileError as problem:

@@ -11,10 +11,10 @@ import gzip
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from anisoscope.inputs.documents import split_rows
+from anisoscope.inputs.files import Where
 from anisoscope.inputs.sources import Document, Unreadable
 from anisoscope.inputs.vectors.columns import (
     ArrowFile,
@@ -81,9 +81,10 @@ def choose_content(texts: Sequence[str], lists: Sequence[str], column: str | Non
     return choose([*texts, *(name for name in lists if name == column)], column, where=where, what="column of text")
 
 
-def open_file(path: Path) -> IO[bytes]:
+def open_file(path: Where) -> IO[bytes]:
     """The bytes of a file, unpacked if its name ends in `.gz`."""
-    return cast("IO[bytes]", gzip.open(path)) if path.name.lower().endswith(".gz") else open(path, "rb")
+    stream = path.open("rb")
+    return cast("IO[bytes]", gzip.open(stream)) if path.name.lower().endswith(".gz") else stream
 
 
 def decode_lines(stream: IO[bytes]) -> Iterator[str]:
@@ -96,7 +97,7 @@ def decode_lines(stream: IO[bytes]) -> Iterator[str]:
             raise Unreadable(f"line {number} is not UTF-8: {problem.reason} 0x{byte:02x}") from problem
 
 
-def _jsonl_rows(path: Path, column: str | None) -> Iterator[Any]:
+def _jsonl_rows(path: Where, column: str | None) -> Iterator[Any]:
     chosen = None
     with open_file(path) as stream:
         for number, line in enumerate(decode_lines(stream), start=1):
@@ -124,7 +125,7 @@ def _choose_field(record: dict[str, Any], column: str | None, *, where: str) -> 
     return choose_content(texts, lists, column, where=where)
 
 
-def _csv_rows(path: Path, column: str | None) -> Iterator[Any]:
+def _csv_rows(path: Where, column: str | None) -> Iterator[Any]:
     import pyarrow as pa
 
     with arrow_errors(path):
@@ -136,7 +137,7 @@ def _csv_rows(path: Path, column: str | None) -> Iterator[Any]:
                 yield from batch.column(0).to_pylist()
 
 
-def _parquet_rows(path: Path, column: str | None) -> Iterator[Any]:
+def _parquet_rows(path: Where, column: str | None) -> Iterator[Any]:
     with open_parquet(path) as file:
         chosen = _choose_column(file.schema_arrow, column, path)
     with arrow_errors(path):
@@ -144,7 +145,7 @@ def _parquet_rows(path: Path, column: str | None) -> Iterator[Any]:
             yield from () if batch is None else batch.column(chosen).to_pylist()
 
 
-def _arrow_rows(path: Path, column: str | None) -> Iterator[Any]:
+def _arrow_rows(path: Where, column: str | None) -> Iterator[Any]:
     file = ArrowFile(path)
     chosen = _choose_column(file.schema, column, path)
     with arrow_errors(path):
@@ -152,7 +153,7 @@ def _arrow_rows(path: Path, column: str | None) -> Iterator[Any]:
             yield from () if batch is None else batch.column(chosen).to_pylist()
 
 
-def _choose_column(schema: pa.Schema, column: str | None, path: Path) -> str:
+def _choose_column(schema: pa.Schema, column: str | None, path: Where) -> str:
     with arrow_errors(path):  # names may be damaged
         names = schema.names
     texts = [name for name, kind in zip(names, schema.types, strict=True) if _is_text(kind)]

@@ -21,8 +21,18 @@ from typing import Any, cast
 
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inputs.documents import PEEK, check_rule, choose_rule, split
-from anisoscope.inputs.files import FoundFile, find_files, name_of
-from anisoscope.inputs.sources import Document, FileSource, MemorySource, Modality, Source, Unreadable, open_places
+from anisoscope.inputs.files import FoundFile, Where, find_files, name_of
+from anisoscope.inputs.sources import (
+    Document,
+    FileSource,
+    MemorySource,
+    Modality,
+    Source,
+    Unreadable,
+    names_dataset,
+    open_places,
+)
+from anisoscope.inputs.stores.objects import is_url
 from anisoscope.inputs.tables import TABLES, decode_lines, open_file, row_documents
 
 SUFFIXES = (".txt", ".md", *TABLES, ".txt.gz", ".md.gz", ".jsonl.gz", ".csv.gz")
@@ -36,14 +46,14 @@ def open_text(
     check_rule(documents)
     if where == "-":
         return _standard_input(documents)
-    if isinstance(where, str) and where.startswith("hf:"):
+    if isinstance(where, str) and names_dataset(where):
         from anisoscope.inputs.hub import HubText
 
         return HubText(where, documents=documents, column=column)
     if isinstance(where, str | Path):
         return _text_files([where], documents, column)
     items = list(where)
-    if items and all(isinstance(item, Path) for item in items):
+    if items and all(isinstance(item, Path) or is_url(item) for item in items):
         return _text_files(items, documents, column)
     if any(isinstance(item, str) and _is_place(item) for item in items[:LOOK_AT]):
         if not all(isinstance(item, str) and _is_place(item) for item in items):
@@ -54,7 +64,7 @@ def open_text(
 
 def _is_place(text: str) -> bool:
     """Whether a string from a list of texts names data that exists: nobody measures the names of files."""
-    if text == "-" or text.startswith("hf:"):
+    if text == "-" or text.startswith("hf:") or is_url(text):
         return True
     short = 0 < len(text) < 256 and "\n" not in text and "\0" not in text
     return short and (Path(text).exists() or (glob.has_magic(text) and bool(glob.glob(text, recursive=True))))
@@ -145,7 +155,7 @@ class TextFiles(FileSource[Document]):
             self.note(file, f"{skipped} rows without text skipped")
 
 
-def _kind(path: Path) -> str:
+def _kind(path: Where) -> str:
     """The suffix that says how to read the file, without `.gz`."""
     return Path(path.name.lower().removesuffix(".gz")).suffix
 

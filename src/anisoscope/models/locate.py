@@ -2,7 +2,8 @@
 
 A name such as `owner/name` is looked for in the mirror first (`models_dir`, or the environment variable
 ANISOSCOPE_MODELS), laid out as `owner/name` and `owner/name@revision`; then as a path; only then on the hub. A name
-that begins with `/`, `.` or `~` is a path and nothing else.
+that begins with `/`, `.` or `~` is a path and nothing else. A folder in an object store (`s3://bucket/bert`) is brought
+into the cache first, and so is a model of a mirror that lies in one.
 
 Nothing here imports torch or transformers: the same functions answer tab completion.
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from anisoscope.errors import ModelError, UsageError
+from anisoscope.inputs.stores.clients import is_url
 
 MIRROR_VARIABLE = "ANISOSCOPE_MODELS"
 LONGEST_NAME, LONGEST_PART = 4096, 255  # what file systems allow
@@ -37,7 +39,9 @@ def locate(where: str | Path, *, revision: str | None = None, models_dir: str | 
     """The place that `where` means, or an error that says what was looked at."""
     text = os.fspath(where)
     _check_name(text)
-    if models_dir is not None and not Path(models_dir).expanduser().is_dir():
+    if is_url(text):
+        return _in_store(text, revision)
+    if models_dir is not None and not is_url(models_dir) and not Path(models_dir).expanduser().is_dir():
         raise UsageError("no such mirror of models", where=models_dir, expected="a folder laid out as owner/name")
     path = Path(text).expanduser()
     if isinstance(where, Path) or text.startswith(("/", ".", "~")):
@@ -77,6 +81,11 @@ def in_mirror(name: str, *, revision: str | None = None, models_dir: str | Path 
     root = models_dir if models_dir is not None else os.environ.get(MIRROR_VARIABLE)
     if not root:
         return None
+    if is_url(root):
+        from anisoscope.models.mirrors import fetch_folder, has_model
+
+        url = f"{str(root).rstrip('/')}/{name if revision is None else f'{name}@{revision}'}"
+        return fetch_folder(url) if has_model(url) else None
     folder = Path(root).expanduser() / (name if revision is None else f"{name}@{revision}")
     return folder if folder.is_dir() else None
 
@@ -117,6 +126,14 @@ def transformer_folder(folder: Path) -> Path:
         return folder
     inner = next((str(part.get("path") or "") for part in listed_modules(folder)), "")
     return folder / inner if Path(inner).name == inner else folder
+
+
+def _in_store(url: str, revision: str | None) -> Place:
+    """A folder of an object store, in the cache by now."""
+    from anisoscope.models.mirrors import fetch_folder
+
+    name = url.rstrip("/").rpartition("/")[2]
+    return _on_disk(fetch_folder(url), revision, name=name)
 
 
 def _on_disk(

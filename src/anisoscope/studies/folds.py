@@ -17,6 +17,7 @@ import numpy as np
 from anisoscope.errors import InputError
 from anisoscope.geometry import corrections
 from anisoscope.inference.floor import HeldOut
+from anisoscope.inputs.stores.clients import is_url
 from anisoscope.inputs.vectors.source import READERS
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Embedding, Opening, Reading, option
@@ -49,6 +50,10 @@ class Embeddings(Reading, Opening, Embedding, VectorFiles):
 
 def names_model(files: Sequence[str]) -> bool:
     """Whether what is named is one model: a folder with a config, a GGUF file, or a name that is no file."""
+    if len(files) == 1 and is_url(files[0]):
+        from anisoscope.models.mirrors import has_model
+
+        return Path(files[0]).suffix.lower() not in READERS and has_model(files[0])
     path = Path(files[0])
     if len(files) > 1 or path.suffix.lower() in READERS or any(mark in files[0] for mark in "*?["):
         return False

@@ -1,6 +1,7 @@
 """Arrays as they lie in a file.
 
-A matrix is one run of bytes, so a block of rows is one `numpy.fromfile` into a fresh array, in the memory of a block. A
+A matrix is one run of bytes, so a block of rows is one `numpy.fromfile` into a fresh array, in the memory of a block,
+or one ranged request to a store. A
 memory map would keep its pages in the process, and would kill it if somebody shortened the file meanwhile. In Fortran
 order each block is read column by column.
 
@@ -12,11 +13,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from anisoscope.errors import InputError, UsageError
+from anisoscope.inputs.files import Where, stamp
+from anisoscope.inputs.stores.objects import StoredObject
 from anisoscope.inputs.vectors.pieces import Labels, VectorFile, seekable
 
 
@@ -64,9 +66,9 @@ def check_shape(shape: tuple[int, ...], *, where: object) -> tuple[int, int]:
     return shape[0], shape[1]
 
 
-def check_size(path: Path, expected: int) -> None:
+def check_size(path: Where, expected: int) -> None:
     """Refuse a file that is shorter than its header says."""
-    size = path.stat().st_size
+    size = stamp(path).size
     if size < expected:
         raise InputError("the file is truncated", where=path, got=f"{size:,} bytes", expected=f"{expected:,} bytes")
 
@@ -89,7 +91,7 @@ def labels_of(values: np.ndarray, length: int, *, where: object) -> list[str]:
 class StoredArray:
     """Where an array lies in a file. `raw` is the type of its bytes, `dtype` the name of what they mean."""
 
-    path: Path
+    path: Where
     offset: int
     shape: tuple[int, ...]
     raw: np.dtype
@@ -114,7 +116,11 @@ class StoredArray:
 
     def _take(self, first: int, count: int) -> np.ndarray:
         try:
-            values = np.fromfile(self.path, self.raw, count, offset=self.offset + first * self.raw.itemsize)
+            start = self.offset + first * self.raw.itemsize
+            if isinstance(self.path, StoredObject):
+                values = np.frombuffer(self.path.read(start, count * self.raw.itemsize), self.raw)
+            else:
+                values = np.fromfile(self.path, self.raw, count, offset=start)
         except OSError as problem:
             raise InputError("cannot read on", where=self.path, got=problem.strerror or problem) from problem
         if len(values) != count:

@@ -20,6 +20,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from anisoscope.errors import InputError, UsageError
+from anisoscope.inputs.files import Where
+from anisoscope.inputs.stores.objects import HEADER, StoredObject
+from anisoscope.inputs.stores.objects import READ_AHEAD as STORE_AHEAD
 from anisoscope.inputs.vectors.pieces import Wanted
 
 if TYPE_CHECKING:
@@ -82,16 +85,19 @@ def arrow_errors(where: object) -> Iterator[None]:
         raise InputError("cannot read the file", where=where, got=str(problem).strip()) from problem
 
 
-def open_parquet(path: Path) -> pq.ParquetFile:
+def open_parquet(path: Where) -> pq.ParquetFile:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    stored = isinstance(path, StoredObject)
     with arrow_errors(path):
-        file = pa.OSFile(os.fsencode(path))  # a name that is not UTF-8 has no other way into Arrow
-        return pq.ParquetFile(file, buffer_size=READ_AHEAD, pre_buffer=False, page_checksum_verification=True)
+        # A name that is not UTF-8 has no other way into Arrow than its bytes.
+        file = path.native() if stored else pa.OSFile(os.fsencode(path))
+        ahead = STORE_AHEAD if stored else READ_AHEAD
+        return pq.ParquetFile(file, buffer_size=ahead, pre_buffer=False, page_checksum_verification=True)
 
 
-def parquet_batches(path: Path, names: Sequence[str], rows: int, wanted: Wanted = every) -> Iterator[Batch]:
+def parquet_batches(path: Where, names: Sequence[str], rows: int, wanted: Wanted = every) -> Iterator[Batch]:
     """Batches of at most `rows` rows of the named columns."""
     with open_parquet(path) as file, arrow_errors(path):
         for number in range(file.num_row_groups):
@@ -109,39 +115,51 @@ def parquet_batches(path: Path, names: Sequence[str], rows: int, wanted: Wanted 
 
 
 class ArrowFile:
-    """A memory-mapped Arrow IPC file or stream; `rows` and `chunks` are None for a stream, which does not say."""
+    """An Arrow IPC file or stream; `rows` and `chunks` are None for a stream, which does not say.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with arrow_errors(path), open(path, "rb") as stream:
-            if not stream.seek(0, io.SEEK_END):
+    A local file is memory-mapped; of an object in a store one batch at a time is read, the chosen columns only.
+    """
+
+    def __init__(self, path: Where) -> None:
+        self.path, self._map = path, None
+        with arrow_errors(path), path.open("rb", HEADER) as stream:
+            self._size = stream.seek(0, io.SEEK_END)
+            if not self._size:
                 raise InputError("the file is empty", where=path, got="0 bytes")
-            self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        self._is_stream = self._map[:6] != b"ARROW1"
+            stream.seek(-min(self._size, len(END_OF_STREAM)), io.SEEK_END)
+            self._ended = stream.read() == END_OF_STREAM
+            stream.seek(0)
+            self._is_stream = stream.read(6) != b"ARROW1"
+            if not isinstance(path, StoredObject):
+                self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         with arrow_errors(path):
             reader = self._reader()
             self.schema: pa.Schema = reader.schema
             # An older pyarrow cannot count without unpacking everything.
-            self.rows: int | None = reader.count_rows() if hasattr(reader, "count_rows") else None
+            local = self._map is not None and hasattr(reader, "count_rows")
+            self.rows: int | None = reader.count_rows() if local else None
             self.chunks: int | None = None if self._is_stream else reader.num_record_batches
 
     @property
     def notes(self) -> tuple[str, ...]:
         """A stream that is cut between two batches reads like a shorter one; only its end mark is missing."""
-        cut_off = self._is_stream and self._map[-len(END_OF_STREAM) :] != END_OF_STREAM
+        cut_off = self._is_stream and not self._ended
         return ("the stream has no end mark: the file may be cut off",) if cut_off else ()
 
-    def _reader(self) -> Any:
+    def _reader(self, names: Sequence[str] | None = None) -> Any:
         import pyarrow as pa
 
-        # Not IpcReadOptions(included_fields=…): with it Arrow copies the whole batch, however large, into memory.
         read = pa.ipc.open_stream if self._is_stream else pa.ipc.open_file
+        if isinstance(self.path, StoredObject):
+            fields = None if names is None else [self.schema.get_field_index(name) for name in names]
+            return read(self.path.native(), options=pa.ipc.IpcReadOptions(included_fields=fields))
+        # Not IpcReadOptions(included_fields=…): with it Arrow copies the whole batch, however large, into memory.
         return read(pa.BufferReader(pa.py_buffer(self._map)))
 
     def batches(self, names: Sequence[str], rows: int, wanted: Wanted = every) -> Iterator[Batch]:
         """Batches of at most `rows` rows of the named columns."""
         with arrow_errors(self.path):
-            for number, batch in enumerate(self._whole()):
+            for number, batch in enumerate(self._whole(names)):
                 if not wanted(number):
                     yield number, batch.num_rows, None
                     continue
@@ -154,10 +172,10 @@ class ArrowFile:
                     self._give_back()
                 del batch  # before the next one is unpacked
 
-    def _whole(self) -> Iterator[pa.RecordBatch]:
+    def _whole(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Every batch, none of them unpacked before it is asked for."""
         self._check_length()
-        reader = self._reader()
+        reader = self._reader(names)
         whole = iter(reader) if self._is_stream else map(reader.get_batch, range(reader.num_record_batches))
         while (batch := next(whole, None)) is not None:
             yield batch
@@ -166,12 +184,12 @@ class ArrowFile:
 
     def _check_length(self) -> None:
         """Refuse to look behind the end of a file that was shortened: the system would kill the process."""
-        if os.stat(self.path).st_size < len(self._map):
+        if isinstance(self.path, Path) and os.stat(self.path).st_size < self._size:
             raise InputError("the file became shorter while it was read", where=self.path)
 
     def _give_back(self) -> None:
         """Drop the mapped pages; whoever still looks at them has them read from the file again."""
-        if hasattr(mmap, "MADV_DONTNEED"):
+        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)
 
 

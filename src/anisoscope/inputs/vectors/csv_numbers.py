@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from anisoscope.errors import InputError, UsageError
+from anisoscope.inputs.files import Where
+from anisoscope.inputs.stores.objects import HEADER
 from anisoscope.inputs.vectors.columns import Columns, arrow_errors, choose, csv_batches, csv_records
 from anisoscope.inputs.vectors.identifiers import leave_out
 from anisoscope.inputs.vectors.jsonl import check_numbers, check_vector, parse_json
@@ -41,7 +42,7 @@ class Look(NamedTuple):
     cells: dict[str, list[str]]
 
 
-def open_csv_vectors(path: Path, columns: Columns) -> VectorFile:
+def open_csv_vectors(path: Where, columns: Columns) -> VectorFile:
     """The numbers of a CSV file, or its column of JSON lists."""
     look = _look_at(path)
     for label in columns.labels:
@@ -60,7 +61,7 @@ def open_csv_vectors(path: Path, columns: Columns) -> VectorFile:
     return _file(path, look, dimensions, columns, _numbers, len(dimensions), notes)
 
 
-def vector_columns(path: Path, columns: Columns) -> tuple[list[str], bool, list[str], bool]:
+def vector_columns(path: Where, columns: Columns) -> tuple[list[str], bool, list[str], bool]:
     """All columns, whether a header names them, those that hold the vectors, and whether as JSON lists."""
     look = _look_at(path)
     candidates = {name: cells for name, cells in look.cells.items() if name not in columns.labels}
@@ -70,8 +71,8 @@ def vector_columns(path: Path, columns: Columns) -> tuple[list[str], bool, list[
     return look.names, look.header, _dimensions(candidates, look.header, columns.vectors, path)[0], False
 
 
-def _look_at(path: Path) -> Look:
-    with arrow_errors(path), open(path, "rb") as stream:
+def _look_at(path: Where) -> Look:
+    with arrow_errors(path), path.open("rb", HEADER) as stream:
         records = csv_records(stream, LOOK_AT + 1)
     top = records[0]
     header = not all(_is_number(cell) or _is_list(cell) for cell in top) or top == _count_up(len(top))
@@ -101,15 +102,15 @@ def _is_list(cell: str) -> bool:
     return cell.lstrip().startswith("[")
 
 
-def _is_cut_off(path: Path) -> tuple[str, ...]:
-    with open(path, "rb") as stream:
+def _is_cut_off(path: Where) -> tuple[str, ...]:
+    with path.open("rb", HEADER) as stream:
         stream.seek(-1, 2)
         ended = stream.read(1) in b"\r\n"
     return () if ended else ("the last line has no line end: the file may be cut off",)
 
 
 def _dimensions(
-    cells: dict[str, list[str]], header: bool, wanted: str | None, path: Path
+    cells: dict[str, list[str]], header: bool, wanted: str | None, path: Where
 ) -> tuple[list[str], list[str]]:
     """The columns that are dimensions, and the identifiers that are not."""
     if wanted is not None:
@@ -124,7 +125,7 @@ def _dimensions(
     return _check_numbers([name for name in cells if name not in left_out], cells, path), left_out
 
 
-def _check_numbers(names: list[str], cells: dict[str, list[str]], path: Path) -> list[str]:
+def _check_numbers(names: list[str], cells: dict[str, list[str]], path: Where) -> list[str]:
     texts = [name for name in names if not _is_number(cells[name][0])]
     if texts or not names:
         got = "; ".join(f"{name}: {cells[name][0][:40]!r} in row 0" for name in texts[:5]) or "no column"
@@ -134,11 +135,11 @@ def _check_numbers(names: list[str], cells: dict[str, list[str]], path: Path) ->
 
 
 def _file(
-    path: Path,
+    path: Where,
     look: Look,
     chosen: list[str],
     columns: Columns,
-    parse: Callable[[pa.RecordBatch, list[str], int, Path], np.ndarray],
+    parse: Callable[[pa.RecordBatch, list[str], int, Where], np.ndarray],
     dim: int,
     notes: tuple[str, ...],
 ) -> VectorFile:
@@ -149,7 +150,7 @@ def _file(
 
     def stream() -> Iterator[Rows]:
         start = 0
-        with arrow_errors(path), open(path, "rb") as file:
+        with arrow_errors(path), path.open("rb") as file:
             for batch in csv_batches(file, look.names, header=look.header, types=types):
                 keys, ids = (
                     None if name is None else batch.column(name).to_pylist() for name in (columns.group, columns.ids)
@@ -160,7 +161,7 @@ def _file(
     return VectorFile(dim, None, None, "float64", lambda rows, wanted: cut(stream(), rows, wanted), notes)
 
 
-def _numbers(batch: pa.RecordBatch, names: list[str], start: int, path: Path) -> np.ndarray:
+def _numbers(batch: pa.RecordBatch, names: list[str], start: int, path: Where) -> np.ndarray:
     x = np.empty((batch.num_rows, len(names)))
     for k, name in enumerate(names):
         cells = batch.column(name)
@@ -171,7 +172,7 @@ def _numbers(batch: pa.RecordBatch, names: list[str], start: int, path: Path) ->
     return x
 
 
-def _lists(batch: pa.RecordBatch, names: list[str], start: int, path: Path, *, dim: int) -> np.ndarray:
+def _lists(batch: pa.RecordBatch, names: list[str], start: int, path: Where, *, dim: int) -> np.ndarray:
     x = np.empty((batch.num_rows, dim))
     for row, cell in enumerate(batch.column(names[0]).to_pylist()):
         where = f"{path}, row {start + row}, {names[0]}"

@@ -10,17 +10,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from anisoscope.errors import InputError, UsageError
+from anisoscope.inputs.files import Where
 from anisoscope.inputs.vectors.columns import Columns, choose
 from anisoscope.inputs.vectors.pieces import CHUNK, Rows, VectorFile, cut
 
 
-def open_jsonl_vectors(path: Path, columns: Columns) -> VectorFile:
+def open_jsonl_vectors(path: Where, columns: Columns) -> VectorFile:
     """The lists of numbers of a JSONL file."""
     field, vector = _first_vector(path, columns)
     if not vector:
@@ -31,12 +31,12 @@ def open_jsonl_vectors(path: Path, columns: Columns) -> VectorFile:
     )
 
 
-def vector_field(path: Path, columns: Columns) -> str | None:
+def vector_field(path: Where, columns: Columns) -> str | None:
     """The field that holds the vectors; None where the lines are bare lists."""
     return _first_vector(path, columns)[0]
 
 
-def _first_vector(path: Path, columns: Columns) -> tuple[str | None, list[float]]:
+def _first_vector(path: Where, columns: Columns) -> tuple[str | None, list[float]]:
     first = next(_json_lines(path), None)
     if first is None:
         raise InputError("the file is empty", where=path)
@@ -53,7 +53,7 @@ def _first_vector(path: Path, columns: Columns) -> tuple[str | None, list[float]
     return field, record[field]
 
 
-def _parts(path: Path, chosen: Columns, dim: int, rows: int) -> Iterator[Rows]:
+def _parts(path: Where, chosen: Columns, dim: int, rows: int) -> Iterator[Rows]:
     size = min(rows, CHUNK)
     x, keys, ids, filled = np.empty((size, dim)), [], [], 0
     for number, record in _json_lines(path):
@@ -70,10 +70,10 @@ def _parts(path: Path, chosen: Columns, dim: int, rows: int) -> Iterator[Rows]:
         yield Rows(x[:filled], keys or None, ids or None)
 
 
-def _json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+def _json_lines(path: Where) -> Iterator[tuple[int, Any]]:
     """(line number, value) of each line that is not empty."""
     try:
-        with open(path, "rb") as stream:
+        with path.open("rb") as stream:
             for number, line in enumerate(stream, start=1):
                 if line.strip():
                     yield number, parse_json(line, f"{path}, line {number}")

@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from tokenize import TokenError
 from typing import IO
 
@@ -22,6 +21,8 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from anisoscope.errors import InputError, UsageError
+from anisoscope.inputs.files import Where
+from anisoscope.inputs.stores.objects import HEADER
 from anisoscope.inputs.vectors.arrays import StoredArray, bits, check_shape, labels_of, name_dtype, widen
 from anisoscope.inputs.vectors.columns import Columns, choose
 from anisoscope.inputs.vectors.pieces import Labels, Piece, Rows, VectorFile, Wanted, count_chunks, cut, steps
@@ -56,19 +57,19 @@ def read_header(stream: IO[bytes], *, where: object) -> Header:
         raise InputError("not an array in .npy form, or a damaged one", where=where, got=str(problem)) from problem
 
 
-def open_npy(path: Path, columns: Columns) -> VectorFile:
+def open_npy(path: Where, columns: Columns) -> VectorFile:
     """The matrix (n, d) of an `.npy` file."""
     if columns != Columns():
         do = "save an .npz with named arrays, or leave `column`, `group` and `ids` out"
         raise UsageError("an .npy file has neither columns nor groups", where=path, do=do)
-    with open(path, "rb") as stream:
+    with path.open("rb", HEADER) as stream:
         header = read_header(stream, where=path)
     dtype = name_dtype(header.raw, where=path)
     stored = StoredArray(path, header.size, header.shape, bits(header.raw, dtype), dtype, header.fortran)
     return stored.vectors(Labels())
 
 
-def open_npz(path: Path, columns: Columns) -> VectorFile:
+def open_npz(path: Where, columns: Columns) -> VectorFile:
     """The matrix named `column`, or the only one; `group` and `ids` name arrays (n,) of integers or text."""
     with _archive(path) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
@@ -95,9 +96,9 @@ def open_npz(path: Path, columns: Columns) -> VectorFile:
 
 
 @contextmanager
-def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+def _archive(path: Where) -> Iterator[zipfile.ZipFile]:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with path.open("rb") as stream, zipfile.ZipFile(stream) as archive:
             yield archive
     except BAD_ARCHIVE as problem:
         raise InputError("not an .npz archive, or a damaged one", where=path, got=str(problem)) from problem
@@ -105,7 +106,7 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
         raise InputError("cannot read the file", where=path, got=problem.strerror or problem) from problem
 
 
-def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> Header:
+def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Where) -> Header:
     with archive.open(member) as stream:
         return read_header(stream, where=f"{path}, {member.filename}")
 
@@ -116,7 +117,7 @@ def _labels(
     headers: dict[str, Header],
     name: str | None,
     length: int,
-    path: Path,
+    path: Where,
 ) -> list[str] | None:
     if name is None:
         return None
@@ -130,14 +131,14 @@ def _labels(
         return labels_of(npy_format.read_array(stream, allow_pickle=False), length, where=where)
 
 
-def _place(path: Path, member: zipfile.ZipInfo) -> int:
+def _place(path: Where, member: zipfile.ZipInfo) -> int:
     """Where the bytes of a stored member begin: behind its local header of 30 bytes, name and extra field."""
-    with open(path, "rb") as stream:
+    with path.open("rb", HEADER) as stream:
         stream.seek(member.header_offset + 26)
         return member.header_offset + 30 + sum(struct.unpack("<HH", stream.read(4)))
 
 
-def _verified(path: Path, member: zipfile.ZipInfo, stored: VectorFile, rows: int, wanted: Wanted) -> Iterator[Piece]:
+def _verified(path: Where, member: zipfile.ZipInfo, stored: VectorFile, rows: int, wanted: Wanted) -> Iterator[Piece]:
     """The pieces of a stored array, behind a look at its checksum where all of it is wanted."""
     if all(map(wanted, range(stored.chunks or 0))):
         with _archive(path) as archive, archive.open(member) as stream:
@@ -147,7 +148,7 @@ def _verified(path: Path, member: zipfile.ZipInfo, stored: VectorFile, rows: int
 
 
 def _stream(
-    path: Path, member: zipfile.ZipInfo, header: Header, dtype: str, labels: Labels, rows: int
+    path: Where, member: zipfile.ZipInfo, header: Header, dtype: str, labels: Labels, rows: int
 ) -> Iterator[Rows]:
     """The rows of a compressed matrix."""
     where = f"{path}, {member.filename}"

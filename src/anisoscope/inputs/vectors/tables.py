@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from anisoscope.errors import InputError
+from anisoscope.inputs.files import Where
 from anisoscope.inputs.vectors.arrays import name_dtype, widen
 from anisoscope.inputs.vectors.columns import (
     ArrowFile,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 LIST_OF_NUMBERS = "column of lists of numbers"
 
 
-def open_parquet_vectors(path: Path, columns: Columns) -> VectorFile:
+def open_parquet_vectors(path: Where, columns: Columns) -> VectorFile:
     """A list column of a Parquet file."""
     with open_parquet(path) as file:
         schema, chunks = file.schema_arrow, file.num_row_groups
@@ -48,7 +48,7 @@ def open_parquet_vectors(path: Path, columns: Columns) -> VectorFile:
     return replace(read, rows=rows, chunks=chunks)
 
 
-def open_arrow_vectors(path: Path, columns: Columns) -> VectorFile:
+def open_arrow_vectors(path: Where, columns: Columns) -> VectorFile:
     """A list column of an Arrow IPC file or stream, or of a Feather file."""
     file = ArrowFile(path)
     chosen = choose_columns(file.schema, columns, path)

@@ -1,6 +1,6 @@
 """Vectors in `.safetensors`: 8 bytes of header length (little-endian), a JSON header, then the bytes of all tensors.
 
-The library checks the header and the length of the file. The bytes are read from where the header says: the library
+The library checks the header and the length of a local file. The bytes are read from where the header says: the library
 maps the whole file, and hands out bfloat16 only through torch. Format: https://huggingface.co/docs/safetensors.
 """
 
@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from anisoscope.errors import InputError, UsageError
+from anisoscope.inputs.files import Where
+from anisoscope.inputs.stores.objects import HEADER
 from anisoscope.inputs.vectors.arrays import StoredArray, VectorFile, bits, labels_of
 from anisoscope.inputs.vectors.columns import Columns, choose
 from anisoscope.inputs.vectors.pieces import Labels
@@ -34,7 +36,7 @@ DTYPES = {
 }
 
 
-def open_safetensors(path: Path, columns: Columns) -> VectorFile:
+def open_safetensors(path: Where, columns: Columns) -> VectorFile:
     """The matrix named `column`, or the only one; `group` and `ids` name tensors (n,) of integers."""
     header, data, _ = read_header(path)
     vectors = _locate(path, header, vector_tensor(path, header, columns), data)
@@ -48,20 +50,21 @@ def open_safetensors(path: Path, columns: Columns) -> VectorFile:
     return vectors.vectors(Labels(labels(columns.group), labels(columns.ids)))
 
 
-def vector_tensor(path: Path, header: dict[str, dict[str, Any]], columns: Columns) -> str:
+def vector_tensor(path: Where, header: dict[str, dict[str, Any]], columns: Columns) -> str:
     """The name of the matrix that holds the vectors."""
     matrices = [name for name, entry in header.items() if len(entry["shape"]) == 2 and name not in columns.labels]
     return choose(matrices, columns.vectors, where=path, what="matrix (n, d)")
 
 
-def read_header(path: Path) -> tuple[dict[str, dict[str, Any]], int, dict[str, str] | None]:
+def read_header(path: Where) -> tuple[dict[str, dict[str, Any]], int, dict[str, str] | None]:
     """What is known of each tensor, where in the file the data begin, and what the file says of itself."""
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, framework="numpy"):
-            pass
-        with open(path, "rb") as stream:
+        if isinstance(path, Path):
+            with safe_open(path, framework="numpy"):
+                pass
+        with path.open("rb", HEADER) as stream:
             length = int.from_bytes(stream.read(8), "little")
             header: dict[str, Any] = json.loads(stream.read(length))
     except (SafetensorError, ValueError) as problem:
@@ -71,7 +74,7 @@ def read_header(path: Path) -> tuple[dict[str, dict[str, Any]], int, dict[str, s
     return header, 8 + length, metadata
 
 
-def _locate(path: Path, header: dict[str, dict[str, Any]], name: str, data: int) -> StoredArray:
+def _locate(path: Where, header: dict[str, dict[str, Any]], name: str, data: int) -> StoredArray:
     entry = header[name]
     if entry["dtype"] not in DTYPES:
         got, expected = entry["dtype"], ", ".join(DTYPES)
