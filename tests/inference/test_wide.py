@@ -31,7 +31,8 @@ def test_coordinates_in_the_span_keep_distances_and_duplicates() -> None:
     expected = cdist(x.astype(float), x.astype(float))
     assert y.shape == (40, 40)
     np.testing.assert_allclose(cdist(y, y), expected, rtol=1e-9, atol=1e-9)
-    assert np.array_equal(y[3], y[7]) and not np.array_equal(y[5], y[6])
+    assert np.array_equal(y[3], y[7])
+    assert not np.array_equal(y[5], y[6])
 
 
 @pytest.mark.parametrize("name", sorted(OF_EIGENVALUES))
@@ -57,7 +58,8 @@ def test_a_sample_within_its_span_gives_the_estimates_of_the_vectors() -> None:
 def test_bingham_in_a_subspace() -> None:
     x, keys = cloud(20, 300), np.arange(20) // 2
     found, expected = bingham_test(in_span(x), d=300, sequences=keys), bingham_test(x, sequences=keys)
-    assert found is not None and expected is not None
+    assert found is not None
+    assert expected is not None
     assert (found.statistic, found.p_value) == pytest.approx((expected.statistic, expected.p_value), rel=1e-9)
 
 
@@ -78,7 +80,8 @@ def test_sums_of_no_vectors_are_not_stored_and_read_as_zero() -> None:
     state = moments.state()
     assert not {f"first.{name}" for name in ("x", "unit", "unit2", "second")} & state.keys()
     for again in (Moments.from_state(state), Kept({name: t.numpy() for name, t in state.items()})):
-        assert again.sums("first").n == 0 and not again.sums("first").group_x.any()
+        assert again.sums("first").n == 0
+        assert not again.sums("first").group_x.any()
         np.testing.assert_array_equal(again.sums().group_unit, moments.sums().group_unit)
 
 

@@ -46,10 +46,10 @@ def row_blocks(rows: int, width: int, *, numbers: int = BLOCK_NUMBERS) -> Iterat
 
 
 def in_span(x: ArrayLike) -> np.ndarray:
-    """The rows of x (m, d) in an orthonormal basis of their span, (m, m): norms, cosines and distances stay as they are.
+    """The rows of x (m, d) in an orthonormal basis of their span, (m, m): norms, cosines and distances stay the same.
 
-    For few vectors of many dimensions, whose geometry is that of m numbers each. x is read in blocks of columns, so that
-    no float64 copy of it is made; equal rows stay exactly equal. Cost O(m²·d), error a few ε of the norms.
+    For few vectors of many dimensions. x is read in blocks of columns, so that no float64 copy of it is made; equal
+    rows stay exactly equal. Cost O(m²·d), error a few ε of the norms.
 
     >>> x = np.random.default_rng(0).standard_normal((3, 1000))
     >>> y = in_span(x)
