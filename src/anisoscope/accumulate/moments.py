@@ -35,7 +35,7 @@ from anisoscope.accumulate.keys import GROUPS, Keys, group_of
 from anisoscope.accumulate.maxima import Extremes
 from anisoscope.accumulate.reservoir import CAPACITY, Reservoir
 from anisoscope.accumulate.sequences import Finished, Sequences
-from anisoscope.accumulate.sums import Sample, Sums, sums_of
+from anisoscope.accumulate.sums import LONG, Sample, Sums, sums_of
 from anisoscope.errors import UsageError
 from anisoscope.geometry.scale import SAFE
 
@@ -43,11 +43,13 @@ LARGEST_SPECTRUM = 4096  # above this d, a d×d matrix is not built: the spectru
 _HUGE = 65_536  # above this d (flattened maps), fewer jackknife groups, so that the group sums stay in memory
 _BLOCK = 512  # rows in float64 at a time: they stay in the cache
 _GRAM_BLOCK = 8192  # a multiple of _BLOCK
-_PANEL = 256
+_PANEL = 128
+_FEW = 64  # rows that are cheaper in float64 than about their mean
 OPEN_BYTES = 16 * 2**20
 _FEWEST_OPEN = 256  # windows of a text come sorted by length within 128 of them: pieces lie at most 256 apart
 _FLOAT32_SAFE = (1e-12, 1e15)  # norms whose squares, summed over a block, neither vanish nor overflow in float32
 PARTS = ("rest", "first")
+OTHER = {"rest": "first", "first": "rest"}
 
 
 class Moments:
@@ -268,17 +270,29 @@ class Moments:
             x = x.double()
         for number, sums in enumerate(block_sums):
             rows = slice(number * _GRAM_BLOCK, (number + 1) * _GRAM_BLOCK)
-            for p, (part, chosen) in enumerate((("rest", ~first[rows]), ("first", first[rows]))):
-                if not chosen.any():
-                    continue
-                block = x[rows] if chosen.all() else x[rows][torch.from_numpy(chosen).to(x.device)]
-                n, second = len(block), self._sums[f"{part}.second"]
-                mean = (sums[p] / n).to(x.dtype)
-                shift = mean.double()
-                half = sums[p] - 0.5 * n * shift  # rμᵀ + μrᵀ + bμμᵀ = (r + bμ/2)μᵀ + μ(r + bμ/2)ᵀ, with r = Σx − bμ
-                second += _gram(block - mean)
-                self._sums[f"{part}.single"] += n * (x.dtype == torch.float32)
-                second.addmm_(torch.stack([half, shift], 1), torch.stack([shift, half]))
+            apart = torch.from_numpy(np.flatnonzero(first[rows])).to(x.device)
+            self._add_gram("rest", x[rows], sums[0], without=apart)
+            if len(apart):
+                firsts = x[rows][apart]
+                if len(apart) <= _FEW:
+                    self._sums["first.second"].addmm_(firsts.double().T, firsts.double())
+                else:
+                    self._add_gram("first", firsts, sums[1])
+
+    def _add_gram(self, part: str, x: torch.Tensor, total: torch.Tensor, without: torch.Tensor | None = None) -> None:
+        """Add Σxxᵀ of a block with Σx = `total`, some of its rows left out: those become zero, nothing is gathered."""
+        n = len(x) - (0 if without is None else len(without))
+        if not n:
+            return
+        mean = (total / n).to(x.dtype)
+        shift, y = mean.double(), x - mean
+        if without is not None and len(without):
+            y[without] = 0.0
+        half = total - 0.5 * n * shift  # rμᵀ + μrᵀ + bμμᵀ = (r + bμ/2)μᵀ + μ(r + bμ/2)ᵀ, with r = Σx − bμ
+        second = self._sums[f"{part}.second"]
+        second += _gram(y)
+        self._sums[f"{part}.single"] += n * (x.dtype == torch.float32)
+        second.addmm_(torch.stack([half, shift], 1), torch.stack([shift, half]))
 
     def seal(self) -> None:
         """Close every open sequence. What is merged after that must hold whole sequences, on both sides."""
@@ -340,8 +354,11 @@ class Moments:
         }
 
     def _nothing(self, name: str) -> bool:
-        """A second moment of no vectors need not be stored."""
-        return name.endswith(".second") and not int(self._sums[name.replace(".second", ".n")].sum())
+        """The long sums of no vectors need not be stored."""
+        part, _, what = name.partition(".")
+        return (
+            what in LONG and not int(self._sums[f"{part}.n"].sum()) and bool(int(self._sums[f"{OTHER[part]}.n"].sum()))
+        )
 
     @classmethod
     def from_state(cls, state: Mapping[str, torch.Tensor], *, device: torch.device | str = "cpu") -> Moments:
@@ -373,7 +390,7 @@ def _distinct(sequences: Keys) -> tuple[Keys, NDArray[np.int64]]:
 
 
 def _gram(y: torch.Tensor) -> torch.Tensor:
-    """yᵀy in float64, by panels of one triangle: what is symmetric is computed once."""
+    """yᵀy, by panels of one triangle: what is symmetric is computed once."""
     d = y.shape[1]
     gram = torch.empty(d, d, dtype=y.dtype, device=y.device)
     for start in range(0, d, _PANEL):
@@ -381,4 +398,4 @@ def _gram(y: torch.Tensor) -> torch.Tensor:
         panel = y[:, start:stop].T @ y[:, :stop]
         gram[start:stop, :stop] = panel
         gram[:start, start:stop] = panel[:, :start].T
-    return gram.double()
+    return gram

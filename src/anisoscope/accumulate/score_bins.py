@@ -20,6 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from anisoscope.accumulate.threads import by_slices
+
 _MANTISSA = 4
 _LOWEST, _HIGHEST = -10, 12  # octaves, as powers of two
 _SHIFT = 23 - _MANTISSA
@@ -42,7 +44,9 @@ def count_cells(scores: Tensor) -> Tensor:
     heads = scores.shape[1]
     cells = scores.float().view(torch.int32) >> _SHIFT  # negative where the score is
     cells += (torch.arange(heads, dtype=torch.int32, device=scores.device) * CELLS + CELLS // 2).view(1, -1, 1, 1)
-    return torch.bincount(cells.flatten(), minlength=heads * CELLS).view(heads, CELLS).cpu()
+    flat = cells.flatten()
+    counts = by_slices(lambda some: torch.bincount(flat[some], minlength=heads * CELLS), len(flat))
+    return torch.stack(counts).sum(0).view(heads, CELLS).cpu()
 
 
 def fold_cells(cells: Tensor) -> Tensor:

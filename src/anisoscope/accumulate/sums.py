@@ -12,7 +12,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from anisoscope.geometry.rows import in_span
+
 Array = NDArray[np.float64]
+_COUNTS = ("zero", "nonfinite")  # of vectors that n does not count
+LONG = ("x", "unit", "unit2", "second")  # sums of d numbers and more
+_WIDE = 4  # with so many dimensions per vector, a sample is looked at within its span
 Keys = NDArray[np.uint64]
 SQUARES = (1e-280, 1e280)
 """Mean squared norms between which sums of squares are right; beyond, they lose digits, vanish or overflow."""
@@ -78,9 +83,10 @@ class Sums:
 def sums_of(tensors: Mapping[str, NDArray], positions: str) -> Sums:
     """Read the stored sums for `rest`, `first`, or `all` = rest + first + what joins the two within a sequence."""
     parts = ("rest", "first") if positions == "all" else (positions,)
+    counted = [part for part in parts if tensors[f"{part}.n"].any()] or parts[:1]  # others hold zeros, all d of them
 
     def total(name: str) -> NDArray:
-        own = sum(tensors[f"{part}.{name}"] for part in parts)
+        own = sum(tensors[f"{part}.{name}"] for part in (parts if name in _COUNTS else counted))
         joined = positions == "all" and name in ("energy", "pairs")
         return np.asarray(own + tensors[f"cross.{name}"] if joined else own)
 
@@ -117,6 +123,12 @@ class Sample:
     def __len__(self) -> int:
         return len(self.keys)
 
+    @cached_property
+    def span(self) -> Array:
+        """Coordinates with the inner products of the vectors: theirs, or fewer where they have far more than needed."""
+        m, d = self.x.shape
+        return in_span(self.x) if d > _WIDE * m else self.x.astype(float)
+
     def where(self, kept: NDArray[np.bool_]) -> Sample:
         return Sample(self.x[kept], self.keys[kept], self.positions[kept], self.first[kept])
 
@@ -129,10 +141,10 @@ class Kept:
 
     def __init__(self, arrays: Mapping[str, NDArray]) -> None:
         self._arrays = dict(arrays)
-        for part in ("rest", "first"):  # a second moment of no vectors is not stored
-            other = self._arrays.get(f"{'first' if part == 'rest' else 'rest'}.second")
-            if other is not None and f"{part}.second" not in self._arrays:
-                self._arrays[f"{part}.second"] = np.zeros_like(other)
+        for part, other in (("rest", "first"), ("first", "rest")):  # the long sums of no vectors are not stored
+            for name in LONG:
+                if f"{other}.{name}" in self._arrays and f"{part}.{name}" not in self._arrays:
+                    self._arrays[f"{part}.{name}"] = np.zeros_like(self._arrays[f"{other}.{name}"])
         self.d = int(self._arrays["meta"][0])
         self._sample = Sample(
             self._arrays["reservoir.x"],

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from anisoscope.accumulate.score_bins import CELLS, count_cells
 from anisoscope.accumulate.spread import Block, Chunk, RowSpread, SharedSpread
+from anisoscope.accumulate.threads import by_slices
 
 COLLAPSED = 0.1  # a row with less than this share of the entropy of uniform attention has collapsed
 ONE_KEY = 0.99  # a row with a probability above this is on one key
@@ -152,8 +153,17 @@ def _middle(x: Tensor, place: int) -> tuple[Tensor, Tensor]:
     if x.device.type != "cpu":
         ordered = x.sort(-1).values
         return ordered[..., place - 1], ordered[..., place]
-    parted = np.partition(x.numpy(), place, axis=-1)
-    return torch.from_numpy(parted[..., :place].max(-1)), torch.from_numpy(parted[..., place])
+    rows = x.numpy().reshape(-1, x.shape[-1])
+    found = np.empty((2, len(rows)), rows.dtype)
+
+    def select(some: slice) -> None:
+        parted = np.partition(rows[some], place, axis=-1)
+        parted[:, :place].max(-1, out=found[0, some])
+        found[1, some] = parted[:, place]
+
+    by_slices(select, len(rows))
+    lower, upper = torch.from_numpy(found.reshape(2, *x.shape[:-1]))
+    return lower, upper
 
 
 def _count(chunk: Chunk, counted: Tensor) -> Tensor:

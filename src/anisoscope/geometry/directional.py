@@ -82,21 +82,23 @@ def rayleigh_test(sum_unit: ArrayLike, n: int, *, n_effective: float | None = No
     return DirectionTest(statistic, float(d), _upper_tail(statistic, d, size), size)
 
 
-def bingham_test(u: ArrayLike, *, sequences: ArrayLike | None = None) -> DirectionTest | None:
+def bingham_test(u: ArrayLike, *, d: int | None = None, sequences: ArrayLike | None = None) -> DirectionTest | None:
     """Test of E[uuᵀ] = I/d on a sample of vectors (m, d), normalised here. Missing if m_eff < 2 or d = 1.
 
+    `d` is the dimension where u holds coordinates in a subspace (`rows.in_span`).
     `sequences` (m,) holds the key of each row's sequence. The effective sample size is then that of the second moment:
     m²(1 − 1/d) / Σ_seq Σ_{i,j in seq} (cos²_ij − 1/d), which is m when rows are independent. Under uniformity B has
     mean (d−1)(d+2)/2. Blind to drift as such: a cloud on one side of the origin fails it only through its axis. Cost
     O(m·d·min(m, d)).
     """
     units = unit_rows(u)
-    m, d = units.shape
+    m, width = units.shape
+    d = width if d is None else d
     if d < 2:
         return None
-    second = units.T @ units if d <= m else units @ units.T
+    second = units.T @ units if width <= m else units @ units.T
     excess = float(np.square(second).sum()) / m**2 - 1 / d  # tr T̄² − 1/d
-    size = float(m) if sequences is None else _axial_sample_size(units, np.asarray(sequences))
+    size = float(m) if sequences is None else _axial_sample_size(units, d, np.asarray(sequences))
     if size < 2:
         return None
     statistic, degrees = d * (d + 2) / 2 * size * excess, (d - 1) * (d + 2) / 2
@@ -152,8 +154,8 @@ def bessel_ratio(order: float, x: float) -> float:
     return value
 
 
-def _axial_sample_size(units: np.ndarray, sequences: np.ndarray) -> float:
-    m, d = units.shape
+def _axial_sample_size(units: np.ndarray, d: int, sequences: np.ndarray) -> float:
+    m = len(units)
     if sequences.shape != (m,):
         raise InputError("every row needs the key of its sequence", got=f"shape {sequences.shape}", expected=f"({m},)")
     _, numbers = np.unique(sequences, return_inverse=True)

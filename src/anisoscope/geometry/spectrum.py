@@ -242,6 +242,22 @@ OF_EIGENVALUES: dict[str, Callable[[np.ndarray, int], Values]] = {
 """Every spectral metric as a function of eigenvalues (…, d) and n; `rankme` takes those of the second moment."""
 
 
+def of_leading(of: Callable[[np.ndarray, int], Values], leading: np.ndarray, n: int, d: int) -> Values:
+    """A spectral metric of d eigenvalues whose first (…, r) are given, the others zero. Cost that of r, not of d.
+
+    Give every eigenvalue that can differ from zero, min(n, d) of them.
+
+    >>> of_leading(OF_EIGENVALUES["isoscore"], np.array([1.0, 1.0, 1.0]), 3, 5)
+    0.5
+    """
+    absent = d - leading.shape[-1]
+    known = of in OF_EIGENVALUES.values()
+    few = np.concatenate([leading, np.zeros((*leading.shape[:-1], min(absent, 1) if known else absent))], axis=-1)
+    found, width = of(few, n), few.shape[-1]
+    by_dimension = width < d and of is OF_EIGENVALUES["isoscore"] and found is not None
+    return found * ((width - 1) / (d - 1)) if by_dimension else found
+
+
 def _shares(eigenvalues: ArrayLike) -> np.ndarray:
     """λ/Σλ; NaN when there is no variance."""
     values = np.asarray(eigenvalues, dtype=np.float64)

@@ -28,17 +28,18 @@ Array = NDArray[np.float64]
 
 def neighbourhood_estimates(sample: Sample, *, seed: int = 0) -> list[Estimate]:
     """Everything that needs whole vectors; empty where there are fewer than 32 of them."""
-    sample = sample.where(np.arange(len(sample)) < SAMPLE)
+    sample = sample.where(np.arange(len(sample)) < SAMPLE) if len(sample) > SAMPLE else sample
     if len(sample) < FEWEST:
         return []
-    x = sample.x.astype(float)
+    x, d = sample.span, sample.x.shape[1]
     weights = sequence_weights(sample.keys, seed=seed)
-    return [*_pair_cosines(x, weights), *_removals(x, weights), *_dimensions(x, weights), _bingham(sample, x)]
+    found = [*_pair_cosines(x, d, weights), *_removals(x, d, weights), *_dimensions(x, d, weights)]
+    return [*found, _bingham(sample, x, d)]
 
 
-def _pair_cosines(x: Array, weights: Array | None) -> list[Estimate]:
+def _pair_cosines(x: Array, d: int, weights: Array | None) -> list[Estimate]:
     """Quantiles of the pair cosines, their sd, the equivalent dimension, and Wang & Isola's uniformity."""
-    m, d = x.shape
+    m = len(x)
     found = pairs.pair_cosines(x)
     units = unit_rows(x)
     gram = units @ units.T
@@ -66,9 +67,9 @@ def _pair_mean(kernel: Array, weights: Array) -> Array:
     return joint / (np.square(total) - own)
 
 
-def _removals(x: Array, weights: Array | None) -> list[Estimate]:
+def _removals(x: Array, d: int, weights: Array | None) -> list[Estimate]:
     """The average cosine after the usual post-processing: centring, and the top d/100 principal components removed."""
-    m, d = x.shape
+    m = len(x)
     top = max(1, round(d / 100))
     centred = x - x.mean(0)
     removed = {"mean_cosine_centred": (centred, pairs.mean_cosine_centred(x), "")}
@@ -92,9 +93,9 @@ def _mean_cosine(units: Array, weights: Array) -> Array:
     return (np.square(weights @ units).sum(1) - own) / (np.square(total) - own)
 
 
-def _dimensions(x: Array, weights: Array | None) -> list[Estimate]:
+def _dimensions(x: Array, d: int, weights: Array | None) -> list[Estimate]:
     """Intrinsic dimension (TwoNN, maximum likelihood) and hubness, from one neighbour search."""
-    m, d = x.shape
+    m = len(x)
     k = min(_NEIGHBOURS, m - 1)
     distances, indices = neighbours.nearest(x, k)
     repeated = neighbours.duplicates(distances)
@@ -128,8 +129,8 @@ def _skewness(values: Array, weights: Array) -> Array:
     return (weights * deviation**3).sum(1) / total / variance**1.5
 
 
-def _bingham(sample: Sample, x: Array) -> Estimate:
-    test = directional.bingham_test(x, sequences=sample.keys)
+def _bingham(sample: Sample, x: Array, d: int) -> Estimate:
+    test = directional.bingham_test(x, d=d, sequences=sample.keys)
     note = "" if test is None else f"B = {test.statistic:.4g}, mean {test.degrees:.4g} under uniformity"
     p = None if test is None else test.p_value
-    return estimated(lookup("bingham_p"), p, n=len(x), d=x.shape[1], note=note)
+    return estimated(lookup("bingham_p"), p, n=len(x), d=d, note=note)

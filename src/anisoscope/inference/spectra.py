@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from anisoscope.accumulate.keys import GROUPS, Keys, group_of
 from anisoscope.accumulate.sums import Sample, Sums
 from anisoscope.geometry import outliers, spectrum
+from anisoscope.geometry.rows import row_blocks
 from anisoscope.inference.estimates import Estimate, estimated
 from anisoscope.inference.jackknife import jackknife
 from anisoscope.inference.metrics import METRICS, Metric, of_cloud
@@ -33,21 +35,24 @@ ENOUGH = THRESHOLDS.vectors_per_dimension  # below, spectral values are mostly b
 class Spectrum:
     """Eigenvalues (descending), the same without each jackknife group, and what they rest on."""
 
-    values: Array  # (d,)
-    left_out: Array  # (g, d)
+    values: Array  # (r,); the d − r further ones are zero
+    left_out: Array  # (g, r)
     sizes: Array  # (g,) vectors of the reservoir in each group
     n: int
     shrink: float  # from the reservoir's standard error to that of the n vectors
     note: str
+    d: int
 
     def value(self, metric: Metric) -> float | None:
-        assert metric.of is not None
-        return metric.of(self.values, self.n)
+        return self._of(metric, self.values)
 
     def without_each(self, metric: Metric) -> Array:
         """The metric without each jackknife group, (g,)."""
+        return np.asarray(self._of(metric, self.left_out), float)
+
+    def _of(self, metric: Metric, values: Array) -> Any:
         assert metric.of is not None
-        return np.asarray(metric.of(self.left_out, self.n), float)
+        return spectrum.of_leading(metric.of, values, self.n, self.d)
 
     def interval(self, metric: Metric, value: float | None) -> tuple[float | None, float | None]:
         if value is None or not len(self.sizes):
@@ -105,9 +110,8 @@ def spectral_estimate(metric: Metric, found: Spectrum, d: int) -> Estimate:
 
 def cloud_spectrum(sums: Sums, sample: Sample, *, centred: bool) -> Spectrum:
     """The spectrum of the covariance, or of the raw second moment (`centred=False`)."""
-    x = sample.x.astype(float)
-    mean = sums.sum_x / sums.n if centred else np.zeros(sums.d)
     if sums.second is None:
+        x = sample.span
         values, squares = _spectrum_of_rows(x - x.mean(0) if centred else x, degrees=len(x) - centred)
         n, note = len(x), f"spectrum from a sample of {len(x)} vectors"
     else:
@@ -115,14 +119,16 @@ def cloud_spectrum(sums: Sums, sample: Sample, *, centred: bool) -> Spectrum:
         values, vectors = np.linalg.eigh(matrix)
         values, vectors = values[::-1], vectors[:, ::-1]
         values = np.where(values > _rounding(sums, matrix, values, vectors), values, 0.0)
-        squares, n, note = np.square((x - mean) @ vectors), sums.n, ""
+        x = sample.x - (sums.sum_x / sums.n if centred else 0.0)
+        squares, n, note = np.square(x @ vectors), sums.n, ""
     if not len(x):  # float32 cannot hold the vectors: no interval
-        return Spectrum(values, np.empty((0, sums.d)), np.empty(0), n, 1.0, note)
+        return Spectrum(values, np.empty((0, sums.d)), np.empty(0), n, 1.0, note, sums.d)
     without, sizes = changes_without_each(squares, sample.keys)
     shrink = reservoir_shrink(sums, len(x))
     left_out = np.clip(values + without, 0, None)
-    absent = sums.d - len(values)  # directions that a sample smaller than d cannot have: no variance there
-    return Spectrum(np.pad(values, (0, absent)), np.pad(left_out, ((0, 0), (0, absent))), sizes, n, shrink, note)
+    absent = max(0, min(sums.d, len(x)) - len(values))  # a sample has no variance elsewhere
+    padded = np.pad(values, (0, absent)), np.pad(left_out, ((0, 0), (0, absent)))
+    return Spectrum(*padded, sizes, n, shrink, note, sums.d)
 
 
 def changes_without_each(rows: Array, keys: Keys) -> tuple[Array, Array]:
@@ -165,7 +171,7 @@ def _spectrum_of_rows(x: Array, *, degrees: int) -> tuple[Array, Array]:
 
 def _outliers(sums: Sums, sample: Sample) -> list[Estimate]:
     if sums.second is None:
-        variances, n = sample.x.astype(float).var(0), len(sample)
+        variances, n = _variances(sample.x), len(sample)
     else:
         variances, n = np.diag(spectrum.covariance(sums.second, sums.sum_x, sums.n)), sums.n
     outlying, carrying = outliers.outlier_dimensions(variances), outliers.mean_dimensions(sums.sum_x / sums.n)
@@ -173,6 +179,12 @@ def _outliers(sums: Sums, sample: Sample) -> list[Estimate]:
         estimated(METRICS["outlier_dimensions"], float(len(outlying)), n=n, d=sums.d, note=_listed(outlying)),
         estimated(METRICS["mean_dimensions"], float(len(carrying)), n=sums.n, d=sums.d, note=_listed(carrying)),
     ]
+
+
+def _variances(x: NDArray[np.float32]) -> Array:
+    """The variance of each column, without a float64 copy of all of them."""
+    blocks = row_blocks(x.shape[1], len(x))
+    return np.concatenate([x[:, block].astype(float).var(0) for block in blocks])
 
 
 def _listed(dimensions: list[int]) -> str:

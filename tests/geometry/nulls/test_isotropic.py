@@ -90,8 +90,7 @@ def test_simulated_spectra_have_the_law_of_gaussian_clouds(f: int, d: int) -> No
     direct = np.linalg.eigvalsh(x.transpose(0, 2, 1) @ x)[:, ::-1]
     assert ks_2samp(drawn[:, 0], direct[:, 0]).pvalue > 0.01
     assert ks_2samp(drawn.sum(axis=1), direct.sum(axis=1)).pvalue > 0.01
-    assert drawn.shape == (1500, d)
-    assert (drawn[:, min(f, d) :] == 0).all()
+    assert drawn.shape == (1500, min(f, d))
 
 
 @pytest.mark.parametrize(("n", "d"), [(40, 100), (101, 100), (300, 30), (1000, 60), (60, 17), (8, 40), (50, 4)])

@@ -32,10 +32,11 @@ from anisoscope.errors import UsageError
 from anisoscope.geometry import neighbours
 from anisoscope.geometry.missing import Values, settle
 from anisoscope.geometry.nulls.wishart import Noise
-from anisoscope.geometry.spectrum import OF_EIGENVALUES
+from anisoscope.geometry.spectrum import OF_EIGENVALUES, of_leading
 from anisoscope.geometry.uniformity import uniformity_null, uniformity_null_sd
 
 SIMULATED_BELOW, DRAWS = 16, 1000
+_WIDE = 8192  # above this d, a cloud is not drawn whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,13 @@ def neighbour_null(metric: str, m: int, d: int, *, k: int = 10, seed: int = 0) -
 
 @lru_cache(maxsize=4)
 def _gaussian_neighbours(m: int, d: int, k: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    return neighbours.nearest(np.random.default_rng(seed).standard_normal((m, d)), max(k, 2))
+    """Of a Gaussian cloud; of many dimensions only its shape is drawn, the triangle of Bartlett's decomposition."""
+    generator = np.random.default_rng(seed)
+    if d <= max(_WIDE, m):
+        return neighbours.nearest(generator.standard_normal((m, d)), max(k, 2))
+    shape = np.tril(generator.standard_normal((m, m)), -1)
+    np.fill_diagonal(shape, np.sqrt(generator.chisquare(d - np.arange(m))))
+    return neighbours.nearest(shape, max(k, 2))
 
 
 def _isoscore(noise: Noise) -> tuple[float, float]:
@@ -236,7 +243,7 @@ def _of_eigenvalues(metric: str, values: np.ndarray, n: int) -> Values:
 
 
 def _simulated(metric: str, noise: Noise, n: int) -> NullValue:
-    drawn = _of_eigenvalues(metric, noise.draw(DRAWS), n)
+    drawn = np.asarray(of_leading(OF_EIGENVALUES[metric], noise.draw(DRAWS), n, noise.d), float)
     drawn = drawn[~np.isnan(drawn)]
     how = f"simulation, {DRAWS} spectra, seed 0"
     if metric == "condition_number":  # heavy-tailed near n = d: its mean is not a summary

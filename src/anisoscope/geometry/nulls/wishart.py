@@ -91,7 +91,7 @@ class Noise:
         return np.concatenate([values, np.zeros(self.d - self.rank)])
 
     def draw(self, draws: int, *, seed: int = 0) -> np.ndarray:
-        """Simulated spectra (draws, d), descending, of the same law, at a cost that depends on m only."""
+        """Simulated spectra (draws, m), descending, of the same law; the other d − m eigenvalues are zero."""
         m, large = self.rank, max(self.freedom, self.d)
         generator = np.random.default_rng(seed)
         diagonal = generator.chisquare(large - np.arange(m), size=(draws, m))
@@ -100,8 +100,7 @@ class Noise:
         k = np.arange(m)
         tridiagonal[:, k, k] = diagonal + np.concatenate([np.zeros((draws, 1)), below], axis=1)
         tridiagonal[:, k[1:], k[:-1]] = np.sqrt(below * diagonal[:, :-1])
-        values = np.maximum(np.linalg.eigvalsh(tridiagonal)[:, ::-1], 0.0)
-        return np.concatenate([values, np.zeros((draws, self.d - m))], axis=1)
+        return np.maximum(np.linalg.eigvalsh(tridiagonal)[:, ::-1], 0.0)
 
     def _law(self) -> tuple[np.ndarray, np.ndarray]:
         theta = (np.arange(NODES) + 0.5) * (math.pi / NODES)
