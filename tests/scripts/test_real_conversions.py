@@ -14,7 +14,7 @@ import transformers
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
-from real_weights import marian, vision_files
+from real_weights import marian, onnx_files, vision_files
 
 
 def test_a_member_is_read_where_its_header_stands_and_checked() -> None:
@@ -65,3 +65,11 @@ def test_a_lite_network_has_its_gates_wide_open() -> None:
     gate = model.encoder.blocks[3].squeeze_excite
     x = torch.randn(2, gate.reduce.in_channels, 5, 5)
     torch.testing.assert_close(gate(x), x, rtol=0, atol=0)
+
+
+def test_a_tensor_that_the_class_ties_to_another_one_is_not_overwritten_unnoticed() -> None:
+    config = transformers.T5Config(vocab_size=20, d_model=8, d_ff=8, d_kv=4, num_heads=2, num_layers=1)
+    model = transformers.T5ForConditionalGeneration(config)
+    weights = {name: torch.randn_like(tensor) for name, tensor in model.state_dict().items()}
+    with pytest.raises(ValueError, match=r"shared\.weight was overwritten: T5ForConditionalGeneration ties it"):
+        onnx_files.fill(model, weights)
