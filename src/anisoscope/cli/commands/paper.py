@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anisoscope.cli.flags import Json
 from anisoscope.cli.study import existing_option
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def paper(
     ] = False,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs, figures and the page.")] = Path("paper"),
     existing: Annotated[str, existing_option()] = "resume",
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    json: Json = False,
 ) -> None:
     """Every figure of the two papers, with what each paper says of it as a check that is computed.
 
