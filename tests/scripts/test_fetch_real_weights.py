@@ -258,7 +258,7 @@ def test_an_item_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest
 
 def test_every_package_is_pinned_with_its_size_and_licence() -> None:
     known = [package for item in fetching.ITEMS.values() for package in item.packages]
-    assert len(set(known)) == 29
+    assert len(set(known)) == 36
     for package in known:
         assert len(bytes.fromhex(package.sha256)) == 32
         assert package.megabytes > 0

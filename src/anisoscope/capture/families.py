@@ -203,6 +203,7 @@ _BY_CONFIG: Mapping[str, Callable[[Any], tuple[Stack, ...]]] = MappingProxyType(
         "convnextv2": _stages("encoder.stages", "layers"),
         "cvt": _stages("encoder.stages", "layers", depths="depth"),
         "swin": _stages("encoder.layers", "blocks", final="layernorm"),
+        "tinyvit": _stages("layers", "blocks"),
         "van": _stages("encoder.stages", "layers", norm="normalization"),
         "efficientnet": _flat("encoder.blocks", _efficientnet_repeats),
         "mobilenet_v2": _flat("layer", _mobilenet_v2_repeats),

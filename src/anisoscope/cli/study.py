@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from anisoscope.cli.flags import All, Csv, Figures, Force, Json, Markdown, RunFolder
 from anisoscope.cli.options import command, parameters, values_of
 from anisoscope.runs.settings import Machine
 from anisoscope.runs.store import EXISTING
@@ -16,21 +16,21 @@ from anisoscope.runs.study import Study, find_study
 
 def shared_parameters(*, figures: bool = True) -> list[inspect.Parameter]:
     """Where the run goes, what is printed, what happens to what is there: alike for every study."""
-    declared: dict[str, tuple[Any, Any, Any]] = {
-        "out": (Path | None, None, typer.Option("--out", "-o", help="Run folder (default: under anisoscope-runs/).")),
-        "existing": (str, "resume", existing_option()),
-        "figures": (bool, True, typer.Option("--figures/--no-figures", help="Draw the figures.", show_default=False)),
-        "csv": (Path | None, None, typer.Option("--csv", help="Also write the tidy table to this CSV file.")),
-        "markdown": (Path | None, None, typer.Option("--markdown", help="Also write what is printed as Markdown.")),
-        "force": (bool, False, typer.Option("--force", help="Let these overwrite a file of another kind.")),
-        "all": (bool, False, typer.Option("--all", help="Print every table.")),
-        "json": (bool, False, typer.Option("--json", help="Print one JSON object and nothing else.")),
+    declared: dict[str, tuple[Any, Any]] = {
+        "out": (RunFolder, None),
+        "existing": (Annotated[str, existing_option()], "resume"),
+        "figures": (Figures, True),
+        "csv": (Csv, None),
+        "markdown": (Markdown, None),
+        "force": (Force, False),
+        "all": (All, False),
+        "json": (Json, False),
     }
     if not figures:
         declared.pop("figures")
     return [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
-        for name, (kind, default, option) in declared.items()
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in declared.items()
     ]
 
 

@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from anisoscope.cli.flags import Json
+
 
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs, figures and page.")] = Path("demo"),
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    json: Json = False,
 ) -> None:
     """The main job on what is embedded: offline, in a few minutes, with figures and a page.
 

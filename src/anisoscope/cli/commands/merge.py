@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from anisoscope.cli.flags import All, Csv, Figures, Force, Json
 from anisoscope.cli.study import existing_option
 
 
@@ -14,11 +15,11 @@ def merge(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs of one command with --shard 0/N … N-1/N.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run that they make.")],
     existing: Annotated[str, existing_option()] = "refuse",
-    figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the figures.")] = True,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Also write the tidy table to this CSV file.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Let --csv overwrite a file of another kind.")] = False,
-    all: Annotated[bool, typer.Option("--all", help="Print every table.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    figures: Figures = True,
+    csv: Csv = None,
+    force: Force = False,
+    all: All = False,
+    json: Json = False,
 ) -> None:
     """Add up the runs of shards. All shards must be there, once, of the same settings, models and data.
 

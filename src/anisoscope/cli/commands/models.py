@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
+from anisoscope.cli.flags import Json
+
 
 def models(
     modality: Annotated[str | None, typer.Option(help="Only text, speech or vision.")] = None,
     figure: Annotated[str | None, typer.Option(help="Only those of a figure, e.g. 1, 3a, M1.")] = None,
     models_dir: Annotated[Path | None, typer.Option(help="Mirror laid out as owner/name[@revision].")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    json: Json = False,
 ) -> None:
     """The models of the two papers, and which of them are at hand on this machine.
 

@@ -7,47 +7,60 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anisoscope.cli.flags import Json
 from anisoscope.cli.study import existing_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anisoscope.studies.paper.study import Result
+    from anisoscope.studies.paper.study import Result, Scale
+
+
+Named = Annotated[
+    list[str] | None, typer.Argument(metavar="FIGURE...", help="Figures by name, as 1 6a 13 M2; all by default.")
+]
+AtScale = Annotated[
+    str,
+    typer.Option(
+        help="demo: small stand-ins, offline. local: real weights of the same families that lie in --models-dir. "
+        "hub: the published checkpoints.",
+        metavar="demo|local|hub",
+    ),
+]
+ByProtocol = Annotated[
+    str,
+    typer.Option(
+        help="ours: raw states and norms apart, permutation tests. "
+        "paper: the library's hidden states, one text per sample, asymptotic p-values.",
+        metavar="ours|paper",
+    ),
+]
+Mirror = Annotated[
+    Path | None, typer.Option(help="Mirror of models to look in first, laid out as owner/name[@revision].")
+]
+Text = Annotated[list[str] | None, typer.Option(help="Text to read (default at hub scale: WikiText-103).")]
+Speech = Annotated[list[str] | None, typer.Option(help="Folder of speech, as Common Voice validation.")]
+Images = Annotated[list[str] | None, typer.Option(help="Folder of images, as ImageNet validation.")]
+Device = Annotated[str, typer.Option(help="Where models run, as cpu or cuda.")]
+Trust = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Run code that comes with a checkpoint (CrystalCoder).")
+]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for runs, figures and the page.")]
 
 
 def paper(
-    figures: Annotated[
-        list[str] | None, typer.Argument(metavar="FIGURE...", help="Figures by name, as 1 6a 13 M2; all by default.")
-    ] = None,
-    scale: Annotated[
-        str,
-        typer.Option(
-            help="demo: small stand-ins, offline. local: real weights of the same families that lie in --models-dir. "
-            "hub: the published checkpoints.",
-            metavar="demo|local|hub",
-        ),
-    ] = "demo",
-    protocol: Annotated[
-        str,
-        typer.Option(
-            help="ours: raw states and norms apart, permutation tests. "
-            "paper: the library's hidden states, one text per sample, asymptotic p-values.",
-            metavar="ours|paper",
-        ),
-    ] = "ours",
-    models_dir: Annotated[
-        Path | None, typer.Option(help="Mirror of models to look in first, laid out as owner/name[@revision].")
-    ] = None,
-    text: Annotated[list[str] | None, typer.Option(help="Text to read (default at hub scale: WikiText-103).")] = None,
-    speech: Annotated[list[str] | None, typer.Option(help="Folder of speech, as Common Voice validation.")] = None,
-    images: Annotated[list[str] | None, typer.Option(help="Folder of images, as ImageNet validation.")] = None,
-    device: Annotated[str, typer.Option(help="Where models run, as cpu or cuda.")] = "cpu",
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with a checkpoint (CrystalCoder).")
-    ] = False,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs, figures and the page.")] = Path("paper"),
+    figures: Named = None,
+    scale: AtScale = "demo",
+    protocol: ByProtocol = "ours",
+    models_dir: Mirror = None,
+    text: Text = None,
+    speech: Speech = None,
+    images: Images = None,
+    device: Device = "cpu",
+    trust_remote_code: Trust = False,
+    out: Out = Path("paper"),
     existing: Annotated[str, existing_option()] = "resume",
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    json: Json = False,
 ) -> None:
     """Every figure of the two papers, with what each paper says of it as a check that is computed.
 
@@ -61,24 +74,17 @@ def paper(
       anisoscope paper 1 13 --scale hub --models-dir /mirror --out paper-hub
     """
     from anisoscope.cli.output import checked_existing, print_json
-    from anisoscope.errors import UsageError
     from anisoscope.report.page.paper import write_paper_page
     from anisoscope.runs.progress import track
     from anisoscope.runs.settings import Machine
-    from anisoscope.studies.paper.study import Scale, choose, describe, perform
+    from anisoscope.studies.paper.study import choose, describe, perform
 
-    if scale not in ("demo", "local", "hub"):
-        raise UsageError("unknown scale", got=scale, expected="demo, local or hub")
-    if protocol not in ("ours", "paper"):
-        raise UsageError("unknown protocol", got=protocol, expected="ours or paper")
-    if scale == "local" and models_dir is None:
-        raise UsageError("the scale local needs a folder of models", do="name it: --models-dir FOLDER")
     mirror = None if models_dir is None else str(models_dir)
-    places = (tuple(text or ()), tuple(speech or ()), tuple(images or ()))
+    at = _scale(scale, protocol, mirror, text=text, speech=speech, images=images)
     machine = Machine(device=device, models_dir=mirror, trust_remote_code=trust_remote_code)
     results = perform(
         choose(figures or []),
-        Scale(scale, *places, protocol=protocol, models_dir=mirror),
+        at,
         out=out,
         machine=machine,
         existing=checked_existing(existing),
@@ -92,6 +98,21 @@ def paper(
     _show(results)
     typer.echo(f"page: {page}")
     typer.echo(f"figures: {pictures} as SVG, PDF and PNG, {out / 'figures'}")
+
+
+def _scale(name: str, protocol: str, mirror: str | None, **places: list[str] | None) -> Scale:
+    """The scale that was asked for, or an error that says what there is."""
+    from anisoscope.errors import UsageError
+    from anisoscope.studies.paper.study import Scale
+
+    if name not in ("demo", "local", "hub"):
+        raise UsageError("unknown scale", got=name, expected="demo, local or hub")
+    if protocol not in ("ours", "paper"):
+        raise UsageError("unknown protocol", got=protocol, expected="ours or paper")
+    if name == "local" and mirror is None:
+        raise UsageError("the scale local needs a folder of models", do="name it: --models-dir FOLDER")
+    kinds = {kind: tuple(found or ()) for kind, found in places.items()}
+    return Scale(name, **kinds, protocol=protocol, models_dir=mirror)
 
 
 def _show(results: Sequence[Result]) -> None:

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from anisoscope.cli.flags import Json
+
 Folder = Annotated[Path, typer.Argument(metavar="REMEDY", help="The folder of `remedy fit`, or a .safetensors file.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files of another kind.")]
 
@@ -28,7 +30,7 @@ def apply(
     out: Annotated[Path, typer.Option("--out", "-o", help="The repaired file; a folder for several.")],
     column: Annotated[str | None, typer.Option(help="Column or array that holds the vectors.")] = None,
     force: Force = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    json: Json = False,
 ) -> None:
     """Apply a remedy to files of vectors: in the format that they came in, other columns kept, in constant memory.
 

@@ -7,13 +7,15 @@ from typing import Annotated
 
 import typer
 
+from anisoscope.cli.flags import All, Csv, Force, Json
+
 
 def show(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    csv: Annotated[Path | None, typer.Option("--csv", help="Also write the tidy table to this CSV file.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Let --csv overwrite a file of another kind.")] = False,
-    all: Annotated[bool, typer.Option("--all", help="Print every table.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    csv: Csv = None,
+    force: Force = False,
+    all: All = False,
+    json: Json = False,
 ) -> None:
     """Print a run as its own command did: what it says, its table, small curves.
 

@@ -1,1 +1,1 @@
-"""Architectures that transformers does not have: CharacterBERT, MANTa, VAN."""
+"""Architectures that transformers does not have: CharacterBERT, MANTa, VAN, TinyViT."""

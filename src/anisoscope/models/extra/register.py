@@ -1,6 +1,6 @@
-"""The architectures that no library has, made known to the Auto classes: CharacterBERT, MANTa and VAN.
+"""The architectures that no library has, made known to the Auto classes: CharacterBERT, MANTa, VAN and TinyViT.
 
-After `register()`, a folder or a hub id whose config.json says `character_bert`, `manta` or `van` opens with
+After `register()`, a folder or a hub id whose config.json says `character_bert`, `manta`, `van` or `tinyvit` opens with
 AutoConfig, AutoModel, AutoTokenizer and AutoImageProcessor as if the library had it.
 No remote code is needed, and none is run.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 
 def register() -> None:
-    """Register the three architectures; calling it again changes nothing."""
+    """Register the architectures; calling it again changes nothing."""
     from transformers import (
         AutoConfig,
         AutoImageProcessor,
@@ -21,9 +21,9 @@ def register() -> None:
         ByT5Tokenizer,
     )
 
-    from anisoscope.models.extra import characterbert, manta, van
+    from anisoscope.models.extra import characterbert, manta, tinyvit, van
 
-    for config in (characterbert.CharacterBertConfig, manta.MantaConfig, van.VanConfig):
+    for config in (characterbert.CharacterBertConfig, manta.MantaConfig, van.VanConfig, tinyvit.TinyVitConfig):
         AutoConfig.register(config.model_type, config, exist_ok=True)
     models = (
         (AutoModel, characterbert.CharacterBertModel),
@@ -31,6 +31,7 @@ def register() -> None:
         (AutoModel, manta.MantaForConditionalGeneration),
         (AutoModelForSeq2SeqLM, manta.MantaForConditionalGeneration),
         (AutoModel, van.VanModel),
+        (AutoModel, tinyvit.TinyVitModel),
         (AutoModelForImageClassification, van.VanForImageClassification),
     )
     for auto, model in models:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anisoscope.errors import StoreError
-from anisoscope.report.figures.style import COLUMN, INK, NULL, stand_in, style
+from anisoscope.report.figures.style import COLUMN, INK, NULL, missing, stand_in, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -42,12 +41,7 @@ def figure_heads(run: Run, *, metric: str, stands_in: str | None = None) -> Figu
 
     rows = [row for row in run.rows(metric=metric) if row.head is not None]
     if not rows:
-        raise StoreError(
-            "this run does not hold what the figure shows",
-            where=run.folder,
-            got=f"no {metric} of any head",
-            expected="a run of `anisoscope attention`",
-        )
+        raise missing(run, f"no {metric} of any head", "attention")
     layers = list(dict.fromkeys(_layer(row) for row in rows))
     heads = 1 + max(row.head for row in rows if row.head is not None)
     label, palette, limits = _MAPS[metric]
@@ -67,18 +61,8 @@ def figure_heads(run: Run, *, metric: str, stands_in: str | None = None) -> Figu
         bar.set_label(label)
         null = next((row.null for row in rows if row.null is not None), None)
         if null is not None:
-            bar.ax.annotate(
-                "▶",
-                (0, null),
-                xycoords=("axes fraction", "data"),
-                xytext=(-1.5, 0),
-                textcoords="offset points",
-                ha="right",
-                va="center",
-                fontsize=6,
-                color=INK,
-                annotation_clip=False,
-            )
+            at = bar.ax.get_yaxis_transform()
+            bar.ax.text(-0.05, null, "▶", transform=at, ha="right", va="center", fontsize=6, color=INK)
         circled = f"; circles: {len(unsure)} heads within the null" if unsure else ""
         figure.supxlabel(f"{rows[0].model}\npointer on the bar: null{circled}", fontsize=6.5, color=NULL)
         if stands_in:

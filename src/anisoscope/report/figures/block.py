@@ -16,7 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anisoscope.errors import StoreError
-from anisoscope.report.figures.style import COLUMN, FAINT, INK, NULL, WIDE, colour, label_ends, null_line, style
+from anisoscope.report.figures.style import (
+    COLUMN,
+    FAINT,
+    INK,
+    NULL,
+    WIDE,
+    colour,
+    label_ends,
+    missing,
+    null_line,
+    style,
+)
 from anisoscope.runs.store import Run
 
 if TYPE_CHECKING:
@@ -45,12 +56,7 @@ def curve(run: Run, model: str, site: str, metric: str) -> Curve:
     rows = [row for row in run.rows(model=model, site=site, metric=metric) if row.at is not None]
     average = sorted((row for row in rows if row.seed is None), key=lambda row: row.at or 0.0)
     if not average:
-        raise StoreError(
-            "this run does not hold what the figure shows",
-            where=run.folder,
-            got=f"no {metric} at {site} of {model}",
-            expected="a run of `anisoscope block`",
-        )
+        raise missing(run, f"no {metric} at {site} of {model}", "block")
     each: dict[int, dict[float, float]] = {}
     for row in rows:
         if row.seed is not None and row.at is not None and row.value is not None:
@@ -107,18 +113,7 @@ def figure_6a(run: Run, *, model: str | None = None) -> Figure:
         above.set_title(f"6a  {_title(run, model)}")
         left = (1 - leaving.draws) / (1 - entering.draws)
         _draw(below, _curve_of(leaving.norms, left), _OUT, draws=True)
-        below.axhline(1, color=NULL, linestyle=":", linewidth=1)
-        below.annotate(
-            "1: nothing changes",
-            (0.99, 1),
-            xycoords=("axes fraction", "data"),
-            ha="right",
-            va="bottom",
-            xytext=(0, 1),
-            textcoords="offset points",
-            fontsize=6,
-            color=NULL,
-        )
+        null_line(below, 1, "1: nothing changes")
         below.set_ylabel("$\\frac{1-\\cos_{out}}{1-\\cos_{in}}$")
         low, high = below.get_ylim()
         below.set_ylim(low, max(high, 1 + 0.3 * (1 - low)))
@@ -290,17 +285,7 @@ def _probabilities(run: Run, model: str | None, names: dict[str, tuple[str, str]
             _draw(axes, found, shade, draws=True)
             norms, uniform = found.norms, found.null or 0.0
             ends.append((norms[-1] * 1.015, found.mean[-1], name, shade))
-        axes.axhline(uniform, color=NULL, linestyle=":", linewidth=1)
-        axes.annotate(
-            f"uniform: {uniform:.5f}",
-            (0.5, uniform),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, -2),
-            textcoords="offset points",
-            va="top",
-            fontsize=6,
-            color=NULL,
-        )
+        null_line(axes, uniform, f"uniform: {uniform:.5f}", side="center", above=False)
         axes.set(ylabel=ylabel, xlabel="norm of the drift, $N$", xlim=(0, norms[-1]))
         axes.ticklabel_format(axis="y", style="sci", scilimits=(-3, -3), useMathText=True)
         label_ends(axes, ends, gap=0.08)

@@ -15,7 +15,7 @@ import numpy as np
 
 from anisoscope.errors import StoreError
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
-from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, shown_name, style
+from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, null_line, shown_name, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -176,18 +176,7 @@ def _pair_quantile(panel: Axes, dimensions: Sequence[Row]) -> None:
     if d < 2:
         return
     height = float(cosine_quantile(0.95, d))
-    panel.axhline(height, color=NULL, linestyle=(0, (1, 3)), linewidth=0.8)
-    panel.annotate(
-        f"95 % of isotropic pairs, $d$ = {d}",
-        (0.99, height),
-        xycoords=("axes fraction", "data"),
-        ha="right",
-        va="top",
-        xytext=(0, -1),
-        textcoords="offset points",
-        fontsize=6,
-        color=NULL,
-    )
+    null_line(panel, height, f"95 % of isotropic pairs, $d$ = {d}", above=False, linestyle=(0, (1, 3)))
 
 
 def _axis(norms: Sequence[ClosingNorm]) -> tuple[list[tuple[float, ClosingNorm]], str]:

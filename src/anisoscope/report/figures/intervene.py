@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from anisoscope.errors import StoreError
-from anisoscope.report.figures.style import NULL, WIDE, colour, stand_in, style
+from anisoscope.report.figures.style import NULL, WIDE, colour, missing, stand_in, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -38,12 +37,7 @@ def figure_interventions(run: Run, *, stands_in: str | None = None) -> Figure:
     found = {metric: {row.site: row for row in run.rows(metric=metric) if row.value is not None} for metric in _PANELS}
     found = {metric: rows for metric, rows in found.items() if rows}
     if not found:
-        raise StoreError(
-            "this run does not hold what the figure shows",
-            where=run.folder,
-            got="no changes",
-            expected="a run of `anisoscope intervene`",
-        )
+        raise missing(run, "no changes", "intervene")
     names = [
         name
         for name in dict.fromkeys(site for rows in found.values() for site in rows)

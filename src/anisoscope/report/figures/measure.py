@@ -14,7 +14,19 @@ import numpy as np
 
 from anisoscope.capture.embedding import is_embedding
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
-from anisoscope.report.figures.style import COLUMN, NULL, WIDE, colour, label_ends, marker, shown_name, stand_in, style
+from anisoscope.report.figures.style import (
+    COLUMN,
+    NULL,
+    WIDE,
+    Side,
+    beside,
+    colour,
+    label_ends,
+    marker,
+    shown_name,
+    stand_in,
+    style,
+)
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row, is_part
 
@@ -139,32 +151,21 @@ def _draw_null(axes: Axes, value: float, text: str, lines: Sequence[tuple[Array,
     axes.axhline(value, color=NULL, linestyle=":", linewidth=1)
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     wide, high = 0.64 * (right - left), 0.09 * (top - bottom)  # what the text takes, markers allowed for
-    starts = {"right": right - wide, "left": left, "center": (left + right - wide) / 2}
+    starts: dict[Side, float] = {"right": right - wide, "left": left, "center": (left + right - wide) / 2}
     fine = [np.linspace(x[0], x[-1], 40 * len(x)) for x, _ in lines]
     along = np.concatenate(fine)
     curve = np.concatenate([np.interp(at, x, y) for at, (x, y) in zip(fine, lines, strict=True)])
 
-    def covered(place: tuple[str, bool]) -> int:
+    def covered(place: tuple[Side, bool]) -> int:
         side, above = place
         low = value - 0.01 * (top - bottom) if above else value - high
-        beside = (along > starts[side]) & (along < starts[side] + wide)
-        return int((beside & (curve > low) & (curve < low + high)).sum())
+        near = (along > starts[side]) & (along < starts[side] + wide)
+        return int((near & (curve > low) & (curve < low + high)).sum())
 
-    side, above = min(((side, above) for above in (True, False) for side in starts), key=covered)
-    at = {"right": 1.0, "left": 0.0, "center": 0.5}[side]
-    shift = {"right": -2, "left": 2, "center": 0}[side]
-    axes.annotate(
-        text,
-        (at, value),
-        xycoords=("axes fraction", "data"),
-        fontsize=6,
-        color=NULL,
-        ha=side,
-        xytext=(shift, 2 if above else -2),
-        textcoords="offset points",
-        va="bottom" if above else "top",
-        bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.4},
-    )
+    places: list[tuple[Side, bool]] = [(side, above) for above in (True, False) for side in starts]
+    side, above = min(places, key=covered)
+    box = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.4}
+    beside(axes, text, value, side=side, above=above, bbox=box)
 
 
 def figure_drift_tests(runs: Run | Sequence[Run], *, method: str = "spearman") -> Figure:

@@ -10,11 +10,17 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from anisoscope.errors import StoreError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from anisoscope.runs.store import Run
+
+Side = Literal["right", "left", "center"]
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B4B9A", "#7F7F7F", "#8C510A")
 INK, FAINT, NULL = "#222222", "#8A8A8A", "#444444"
@@ -76,20 +82,33 @@ def marker(index: int) -> str:
     return MARKERS[index % len(MARKERS)]
 
 
-def null_line(axes: Axes, value: float, text: str) -> None:
-    """The isotropic null, dotted and named, as every figure has it."""
-    axes.axhline(value, color=NULL, linestyle=":", linewidth=1)
+def null_line(
+    axes: Axes, value: float, text: str, *, side: Side = "right", above: bool = True, linestyle: Any = ":"
+) -> None:
+    """A null or another reference, dotted and named, as every figure has it."""
+    axes.axhline(value, color=NULL, linestyle=linestyle, linewidth=1)
+    beside(axes, text, value, side=side, above=above)
+
+
+def beside(axes: Axes, text: str, value: float, *, side: Side = "right", above: bool = True, **more: Any) -> None:
+    """Small words over or under a height of the vertical axis."""
+    at, shift = {"right": (1.0, -2), "left": (0.0, 2), "center": (0.5, 0)}[side]
     axes.annotate(
         text,
-        (1, value),
+        (at, value),
         xycoords=("axes fraction", "data"),
-        xytext=(-2, 2),
+        xytext=(shift, 2 if above else -2),
         textcoords="offset points",
-        ha="right",
-        va="bottom",
-        fontsize=6,
-        color=NULL,
+        ha=side,
+        va="bottom" if above else "top",
+        **{"fontsize": 6, "color": NULL, **more},
     )
+
+
+def missing(run: Run, got: str, command: str) -> StoreError:
+    """What to raise where a run does not hold what a figure shows."""
+    what = "this run does not hold what the figure shows"
+    return StoreError(what, where=run.folder, got=got, expected=f"a run of `anisoscope {command}`")
 
 
 def stand_in(figure: Figure, what: str = "stand-in models, not the published checkpoints") -> None:

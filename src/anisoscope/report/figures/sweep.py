@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from anisoscope.errors import StoreError
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
 from anisoscope.report.figures.curves import Line, label_lines, lines_of, ramp, short, step_axis
-from anisoscope.report.figures.style import COLUMN, FAINT, INK, NULL, WIDE, colour, null_line, stand_in, style
+from anisoscope.report.figures.style import COLUMN, FAINT, INK, NULL, WIDE, colour, missing, null_line, stand_in, style
 from anisoscope.runs.store import Run
 
 if TYPE_CHECKING:
@@ -79,12 +78,7 @@ def chosen_heads(run: Run, seed: int | None) -> list[Head]:
         if row.step == last and row.value is not None and row.head is not None
     ]
     if not known:
-        raise StoreError(
-            "this run does not hold what the figure shows",
-            where=run.folder,
-            got="no cos(Q̄, K̄) of any head",
-            expected="a run of `anisoscope sweep` with attention",
-        )
+        raise missing(run, "no cos(Q̄, K̄) of any head", "sweep --sites attention")
     common, opposite = max(known), min(known)
     return [Head("most common direction", *common), Head("most opposite direction", *opposite)]
 
