@@ -107,26 +107,27 @@ RULES = (
         "effective_rank",
         "the effective rank at the last site fell: {level:.1f} → {value:.1f}",
         where="last",
-        band=Band(margin=0.0, factor=0.5),
+        band=Band(margin=0.0, deviations=0.0, factor=0.5),
         falling=True,
     ),
     Rule(
         "entropy_collapse",
         "entropy_collapse",
         "attention of {site} collapses: {level:.2f} → {value:.2f} of its rows",
-        band=Band(margin=0.2),
+        band=Band(margin=0.2, deviations=0.0),
     ),
     Rule(
         "logit_growth",
         "max_logit",
         "the greatest attention logit of {site} grew: {level:.1f} → {value:.1f}",
-        band=Band(margin=5.0, factor=1.0),
+        band=Band(margin=5.0, deviations=0.0, factor=1.0),
     ),
     Rule(
         "massive_activation",
         "massive_activation_ratio",
         "the largest activation at {site} grew: {level:.0f} → {value:.0f} medians",
-        band=Band(margin=50.0, factor=1.0),
+        band=Band(margin=50.0, deviations=0.0, factor=1.0),
     ),
 )
-"""The rules of the monitor. Their numbers are starting points, not calibrated ones."""
+"""The rules of the monitor. Their numbers are starting points, not calibrated ones. Those that follow growth ask for no
+deviations: a number that grows by a constant factor has a band as wide as its growth, and would never leave it."""
