@@ -2,8 +2,8 @@
 
 Two trainings of the same model on the same batches, one of them watched by the monitor at its default cadence (steps 0,
 1, 2, 4, …, 1024, then every 1024), hidden states, attention and logits, run folder written. The two take their steps in
-turn, so that whatever else the machine does falls on both. The sizes are those of the embedded series, the probe is as large
-as a batch. Larger models pay less: part of an observation does not grow with the model.
+turn, so that whatever else the machine does falls on both. The sizes are those of the embedded series, the probe is as
+large as a batch. Larger models pay less: part of an observation does not grow with the model.
 
 Aim: at most 1.02 times the training alone over 1024 steps, which are observed twelve times (the first steps most often,
 so that longer trainings pay less). That ratio is computed from the least seconds of a step and of an observation, since
