@@ -30,7 +30,9 @@ def draw(trainings: Mapping[Any, Sequence[Mapping[str, float]]], alarms: Any, fa
                 shade = "0.6" if arm == "healthy" else colour(SHOWN.index(arm))
                 lines = [line for line in series if metric in line]
                 label = arm.replace("_", " ")
-                axes.plot([x["step"] for x in lines], [x[metric] for x in lines], color=shade, linewidth=0.7, label=label)
+                axes.plot(
+                    [x["step"] for x in lines], [x[metric] for x in lines], color=shade, linewidth=0.7, label=label
+                )
             axes.set(title=title, xlabel="step", yscale="linear" if metric == "entropy_collapse" else "log")
             if place == 0:
                 handles, labels = axes.get_legend_handles_labels()
@@ -52,7 +54,11 @@ def _leads(axes: Any, alarms: Any, failing: set[Any]) -> None:
         seen = [(arms.index(arm), alarms[arm, seed][rule]) for arm, seed in failing if seed % 2]
         seen = [(x + (place - 3) * 0.11, step) for x, step in seen if step is not None]
         axes.plot(
-            *zip(*seen, strict=True), linestyle="", marker=marker(place), color=colour(place), label=rule.replace("_", " ")
+            *zip(*seen, strict=True),
+            linestyle="",
+            marker=marker(place),
+            color=colour(place),
+            label=rule.replace("_", " "),
         )
     axes.set_xticks(range(len(arms)), [arm.replace("_", " ") for arm in arms], rotation=20, ha="right", fontsize=6)
     axes.set(title="First alarm, by way of failing", ylabel="step")

@@ -140,7 +140,11 @@ def judge(alarms: Mapping[Training, Mapping[str, int | None]], rule: str, failin
     false, hits = (sum(alarms[one][rule] is not None for one in some) for some in (healthy, bad))
     line: dict[str, object] = {"healthy": len(healthy), "false_alarms": false, "failing": len(bad), "detected": hits}
     rates = {"false": wilson(false, len(healthy)), "detected": wilson(hits, len(bad))}
-    line |= {f"{name}_{end}": round(x, 3) for name, rate in rates.items() for end, x in zip(("low", "high"), rate, strict=True)}
+    line |= {
+        f"{name}_{end}": round(x, 3)
+        for name, rate in rates.items()
+        for end, x in zip(("low", "high"), rate, strict=True)
+    }
     for other in ("loss rises", "loss behind"):
         pairs = [(alarms[one][rule], alarms[one][other]) for one in bad]
         leads = [theirs - mine for mine, theirs in pairs if mine is not None and theirs is not None]

@@ -18,10 +18,10 @@ import torch
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments, default_data_collator
 from transformers.trainer_callback import PrinterCallback
 
-from anisoscope.training.folder import Diverged
 from anisoscope.runs.progress import Progress
 from anisoscope.runs.stopping import asked_to_stop
 from anisoscope.runs.writing import atomic
+from anisoscope.training.folder import Diverged
 from anisoscope.training.kernels import QKClip, rounded_loss
 from anisoscope.training.objectives import headless_loss
 
