@@ -17,7 +17,6 @@ from pathlib import Path
 
 PARTS = ("means", "query", "salience", "content")
 STEPS = (0, 50, 100, 200, 300)
-TREATED = ("lr_30", "ramp_unclipped", "ramp")
 Line = dict[str, float]
 
 
@@ -91,9 +90,9 @@ def draw(lines: list[dict[str, object]], path: Path) -> None:
     with style():
         figure, grid = plt.subplots(1, 3, figsize=(WIDE, 2.7), layout="constrained")
         panels = (
-            ("Part that softmax cannot see", "invisible", GROUPS[0]),
-            ("Greatest logit, learning rate ×30", "max_logit", _arms(lines, "lr_30")),
-            ("Validation loss, rising learning rate", "validation_loss", _arms(lines, "ramp")),
+            ("Unseen by softmax, share", "invisible", GROUPS[0]),
+            ("Greatest logit, lr ×30", "max_logit", _arms(lines, "lr_30")),
+            ("Validation loss, rising lr", "validation_loss", _arms(lines, "ramp")),
         )
         for axes, (title, column, arms) in zip(grid, panels, strict=True):
             for place, arm in enumerate(arms):

@@ -1,9 +1,9 @@
 """python tests/benchmarks/bench_monitor.py [--steps 128] [--layers 4] [--width 96] [--batch 16] [--length 128] …
 
 Two trainings of the same model on the same batches, one of them watched by the monitor at its default cadence (steps 0,
-1, 2, 4, …, 1024, then every 1024), hidden states and attention, run folder written. The two take their steps in turn,
-so that whatever else the machine does falls on both. The sizes are those of the embedded series, the probe is as large
-as a batch. Larger models pay less: part of an observation does not grow with the model.
+1, 2, 4, …, 1024, then every 1024), hidden states, attention and logits, run folder written. The two take their steps in
+turn, so that whatever else the machine does falls on both. The sizes are those of the embedded series, the probe is as
+large as a batch. Larger models pay less: part of an observation does not grow with the model.
 
 Aim: at most 1.02 times the training alone over 1024 steps, which are observed twelve times (the first steps most often,
 so that longer trainings pay less). That ratio is computed from the least seconds of a step and of an observation, since
@@ -60,7 +60,8 @@ def main() -> None:
 
     most = 1.02 if chosen.steps >= LEAST_STEPS else None
     taken = f"watched / alone over {chosen.steps} steps, {len(observing) - 1} observations"
-    aims = [Aim(taken, watched / alone, most), foretold(1024), foretold(8192)]
+    cost = Aim("an observation / a training step, from least seconds", least_observed / least_step, None)
+    aims = [cost, Aim(taken, watched / alone, most), foretold(1024), foretold(8192)]
     rows = {
         ALONE: {"seconds": alone, "step": least_step},
         WATCHED: {"seconds": watched, "step": min(spent[WATCHED]), "observation": least_observed},

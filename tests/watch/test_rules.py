@@ -48,6 +48,13 @@ def test_a_rule_warns_where_its_number_goes_wrong_and_only_there(name: str) -> N
     assert name == "nan" or alarms_of(_rows(metric, quiet, mirrored)) == [], "the other way is no reason to warn"
 
 
+def test_steady_growth_is_seen() -> None:
+    """A band made of standard deviations is as wide as the growth."""
+    growing: list[float | None] = [1.6**k for k in range(14)]
+    assert alarms_of(_rows("max_logit", growing))[0].rule == "logit_growth"
+    assert not Band(margin=5.0, factor=1.0).left([1.6**k for k in range(14)])
+
+
 def test_a_warm_up_does_not_count_for_bands_but_nan_does() -> None:
     early = [replace(row, step=(row.step or 0) - FIRST) for row in _rows("mean_cosine", CASES["drift"][1])]
     assert alarms_of(early) == []

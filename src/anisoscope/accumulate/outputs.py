@@ -96,8 +96,9 @@ class Head:
 
     def __init__(self, weight: Tensor) -> None:
         self.weight = weight.detach().float()
-        exact = self.weight.double()
-        self._inverse = torch.linalg.pinv(exact.T @ exact, hermitian=True)
+        gram = self.weight.double().T @ self.weight.double()
+        broken = not bool(gram.isfinite().all())
+        self._inverse = torch.full_like(gram, torch.nan) if broken else torch.linalg.pinv(gram, hermitian=True)
 
     def within(self, passed: Tensor) -> Tensor:
         """‖Πg‖² of each row g, from gW (n, d)."""

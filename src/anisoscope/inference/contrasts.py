@@ -66,5 +66,5 @@ def detectable(sd: float, n: int, *, power: float = 0.8, level: float = 0.05) ->
     from scipy.stats import nct, t
 
     edge = float(t.ppf(1 - level / 2, n - 1))
-    found = lambda shift: float(nct.sf(edge, n - 1, shift) + nct.cdf(-edge, n - 1, shift)) - power  # noqa: E731
-    return sd / math.sqrt(n) * float(brentq(found, 0.0, 4 * edge))  # pyright: ignore[reportArgumentType]
+    missed = lambda shift: float(nct.cdf(edge, n - 1, shift)) - (1 - power)  # noqa: E731  (the far side adds nothing)
+    return sd / math.sqrt(n) * float(brentq(missed, 0.0, 2 * edge + 2))  # pyright: ignore[reportArgumentType]

@@ -9,7 +9,7 @@ With x_ij = s·q_i·k_j (s = 1/√d_h) over the keys j that row i may see:
 | `sigmoid` | σ(x_ij − log n_i), n_i keys seen | no competition between keys (Ramapuram et al. 2409.04431) |
 | `cosine` | softmax_j(τ_h q_i·k_j / ‖q_i‖‖k_j‖) | sharpness from a learned τ per head, not from norms (Swin v2) |
 | `query_centred` | softmax_j(s (q_i − q̄_i)·k_j) | the mean query is removed, so a drift of the queries cannot act |
-| `key_centred` | softmax_j(s q_i·(k_j − k̄)) | the same weights as softmax from smaller scores: q_i·k̄ is the same for all j |
+| `key_centred` | softmax_j(s q_i·(k_j − k̄)) | the weights of softmax: q_i·k̄ is the same for all j |
 | `gated` | softmax, then head output · σ(x_i·w_h) | a head may be silent (Qiu et al. 2505.06708, one gate per head) |
 | `no_bias` | softmax | biases of query, key and value held at zero |
 

@@ -7,8 +7,8 @@
 The pass is made in eval mode, without gradients and outside autocast; afterwards every part of the model is in the mode
 that it was in. No random number is drawn and no weight is touched. A head that is no language model's is left out,
 unless weights are sharded: those only come together when the whole model runs. Texts are cut into batches whose logits
-stay within 256 MB; `logits=False` leaves that head out too. The gradient at the head is computed from the logits, where
-the batch has `labels` or the model is causal: nothing is differentiated.
+stay within 256 MB; sharded heads have no logits here, and `logits=False` leaves any head out. The gradient at the head
+is computed from the logits, where the batch has `labels` or the model is causal: nothing is differentiated.
 
 The spectrum comes from a fixed sample of states at each site (hashed by sequence and position, so the same ones at
 every step), by the smaller of its two Gram matrices: its rank is at most their number, which `n` says.

@@ -118,6 +118,7 @@ def test_a_plan_holds_a_whole_grid_and_what_is_given_beside_it_goes_first(tmp_pa
     assert list(trainings(settings)) == ["healthy, seed 0", "healthy, seed 1", "healthy, seed 2", "fast, seed 2"]
     assert VariantsSettings.check(json.loads(json.dumps(settings.as_dict()))) == settings
     assert VariantsSettings.check({"plan": str(plan), "steps": 5}).chosen()["fast"].steps == 5
+    assert VariantsSettings.check({"plan": str(plan), "steps": 4096}) == settings, "the default of the command line"
 
 
 def test_a_training_that_diverges_is_a_row_and_the_grid_goes_on(text, tmp_path, monkeypatch) -> None:

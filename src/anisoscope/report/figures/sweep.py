@@ -370,7 +370,7 @@ def _by_site(run: Run, metric: str, label: str, *, null: float | None, name: str
         labels, every = [], set()
         for place, seed in enumerate(seeds):
             found = lines_of(row for row in run.rows(metric=metric, seed=seed, positions="all") if row.head is None)
-            found = {site: line for site, line in found.items() if not site.startswith("vocabulary")}
+            found = {site: line for site, line in found.items() if not (site.startswith("vocabulary") or is_part(site))}
             for (site, line), shade in zip(found.items(), ramp(len(found)), strict=True):
                 every |= set(line.steps.tolist())
                 axes.plot(

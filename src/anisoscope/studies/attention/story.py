@@ -33,7 +33,7 @@ def agreeing(rows: Iterable[Row], widths: Mapping[str, int]) -> tuple[int, int, 
 
 
 def attention_verdict(rows: Sequence[Row], widths: Mapping[str, int]) -> str:
-    """How many heads agree or oppose beyond chance, how sharp attention is, how much is salience, the greatest logit."""
+    """How many heads agree or oppose beyond chance, how sharp attention is, its salience, its greatest logit."""
     words = []
     found = agreeing(rows, widths)
     if found is not None:

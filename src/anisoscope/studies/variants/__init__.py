@@ -9,7 +9,7 @@ arm, seed by seed (`rows`).
 
 A plan is a TOML file that holds a whole grid, so that `variants --plan FILE` is all there is to run:
 
-    data = ["enwik8"]                  # any setting of the study; what is given beside the plan goes first
+    data = ["enwik8"]                  # any setting of the study; what is written beside --plan goes first
     steps = 300
     seeds = "0-9"
     recipe = { arch = "gpt2", hidden = 64 }
@@ -77,7 +77,13 @@ class VariantsSettings(Settings):
         if not isinstance(arms, dict) or not arms or not all(isinstance(table, dict) for table in arms.values()):
             expected = "a table of recipe fields for each arm, as [arms.NAME]"
             raise UsageError("this is not a plan of arms", where=given["plan"], expected=expected)
-        return {**settings, **given, "plan": arms}
+        own = {name: value for name, value in given.items() if name not in settings or not cls._usual(name, value)}
+        return {**settings, **own, "plan": arms}
+
+    @classmethod
+    def _usual(cls, name: str, value: Any) -> bool:
+        """Whether a value is what the command line gives where nothing is written."""
+        return name in cls.model_fields and value == cls.model_fields[name].get_default(call_default_factory=True)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

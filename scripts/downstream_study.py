@@ -1,0 +1,122 @@
+"""Does anisotropy cost anything? Linear probes on frozen states, layer by layer, for every training of a grid.
+
+    python scripts/downstream_study.py variants enwik8 docs/studies
+
+Three tasks with labels that nobody made for them, on windows of 64 bytes that no training saw:
+
+- `code`: Python source of the standard library, or English prose (`pydoc_data.topics`); mean state of a window;
+- `topic`: which of the eight longest topics of `pydoc_data` a window is from; mean state of a window;
+- `link`: whether a byte of the held-out end of enwik8 stands inside a [[link]]; the state at that byte, one per window.
+
+Each probe is a logistic regression on standardised states, fitted on half of the windows and scored on the other half
+by balanced accuracy. Writes tables/downstream.csv: one line per training, site and task, with the average cosine there.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from anisoscope.models.open import open_model
+from anisoscope.training.bytes import byte_ids
+
+LENGTH = 64
+STEP = 600
+Task = tuple[np.ndarray, np.ndarray, np.ndarray | None]  # windows (n, LENGTH) of ids, labels, positions of the states
+
+
+def windows(text: bytes, count: int) -> np.ndarray:
+    """`count` windows, evenly over a text."""
+    data = np.frombuffer(text, dtype=np.uint8)
+    starts = np.linspace(0, len(data) - LENGTH, count).astype(int)
+    return byte_ids(np.stack([data[start : start + LENGTH] for start in starts]))
+
+
+def code_or_prose(count: int) -> Task:
+    import argparse
+    import inspect
+    import pickletools
+
+    from pydoc_data.topics import topics
+
+    code = (inspect.getsource(argparse) + inspect.getsource(pickletools)).encode()
+    prose = "".join(topics.values()).encode()
+    return np.concatenate((windows(code, count), windows(prose, count))), np.repeat([0, 1], count), None
+
+
+def topic(count: int) -> Task:
+    from pydoc_data.topics import topics
+
+    longest = sorted(topics.values(), key=len)[-8:]
+    return np.concatenate([windows(one.encode(), count) for one in longest]), np.repeat(range(8), count), None
+
+
+def link(enwik8: Path, count: int) -> Task:
+    """As many bytes inside links as outside, each at the end of the first half of its window or later."""
+    with enwik8.open("rb") as file:
+        file.seek(-2_000_000, 2)
+        text = file.read()
+    data, inside = np.frombuffer(text, dtype=np.uint8), np.zeros(len(text), bool)
+    start = text.find(b"[[")
+    while start >= 0 and (end := text.find(b"]]", start)) >= 0:
+        inside[start + 2 : end] = True
+        start = text.find(b"[[", end)
+    draw = np.random.default_rng(0)
+    chosen = [draw.choice(np.flatnonzero(inside[LENGTH:] == kind), count, replace=False) + LENGTH for kind in (0, 1)]
+    position = draw.integers(LENGTH // 2, LENGTH, 2 * count)
+    starts = np.concatenate(chosen) - position
+    return byte_ids(np.stack([data[s : s + LENGTH] for s in starts])), np.repeat([0, 1], count), position
+
+
+def states(module: Any, task: Task) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """The states of a task at every site (means of windows, or those at a position), and the average cosine there."""
+    ids, _, positions = task
+    names = ("embeddings", *(f"block.{k}" for k in range(module.config.n_layer - 1)), "final_norm")
+    found: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    units = {name: np.zeros(module.config.n_embd) for name in names}
+    for start in range(0, len(ids), 256):
+        some = slice(start, start + 256)
+        with torch.inference_mode():
+            seen = module(input_ids=torch.tensor(ids[some]), output_hidden_states=True).hidden_states
+        for name, hidden in zip(names, seen, strict=True):
+            kept = hidden.mean(1) if positions is None else hidden[range(len(hidden)), positions[some]]
+            found[name].append(kept.double().numpy())
+            units[name] += torch.nn.functional.normalize(hidden.double(), dim=-1).sum((0, 1)).numpy()
+    n = ids.size
+    cosines = {name: float((total @ total - n) / (n * (n - 1))) for name, total in units.items()}
+    return {name: np.concatenate(parts) for name, parts in found.items()}, cosines
+
+
+def accuracy(x: np.ndarray, labels: np.ndarray) -> float:
+    """Balanced accuracy of a logistic regression, fitted on the even windows and scored on the odd ones."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import balanced_accuracy_score
+
+    x = (x - x[::2].mean(0)) / x[::2].std(0).clip(1e-9)
+    probe = LogisticRegression(max_iter=300).fit(x[::2], labels[::2])
+    return float(balanced_accuracy_score(labels[1::2], probe.predict(x[1::2])))
+
+
+def main(grid: Path, enwik8: Path, docs: Path) -> None:
+    torch.set_num_threads(1)
+    tasks = {"code": code_or_prose(400), "topic": topic(120), "link": link(enwik8, 500)}
+    with (docs / "tables" / "downstream.csv").open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["arm", "seed", "site", "task", "accuracy", "mean_cosine"])
+        for checkpoint in sorted(grid.glob(f"training/*/seed-*/checkpoint-{STEP}")):
+            module = open_model(str(checkpoint)).module
+            place = (checkpoint.parts[-3], checkpoint.parts[-2].removeprefix("seed-"))
+            for name, task in tasks.items():
+                found, cosines = states(module, task)
+                for site, x in found.items():
+                    writer.writerow([*place, site, name, f"{accuracy(x, task[1]):.4f}", f"{cosines[site]:.4f}"])
+            print(*place, flush=True)
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:4]))

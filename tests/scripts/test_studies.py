@@ -1,0 +1,66 @@
+"""The tables of the studies follow from the numbers beside them."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TABLES = ROOT / "docs" / "studies" / "tables"
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import variants_power  # noqa: E402
+import warning_study  # noqa: E402
+
+
+def lines(losses: list[float], **others: list[float]) -> list[dict[str, float]]:
+    columns = {"step": [10.0 * i for i in range(len(losses))], "training_loss": losses, **others}
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def test_the_loss_rises_when_it_stays_above_its_least_value() -> None:
+    assert warning_study.rise(lines([9, 3, 2, 2.3, 2.1, 2.3, 2.4]), 0.2) == 60
+    assert warning_study.rise(lines([9, 3, 2, 2.3, 2.1, 2.3, 2.1]), 0.2) is None
+    worst = {10.0 * i: 3.0 for i in range(7)}
+    assert warning_study.behind(lines([9, 3.5, 2, 3.5, 3.1, 2, 2]), worst) == 40
+
+
+def test_a_bound_is_twice_the_worst_healthy_value() -> None:
+    healthy = [lines([1, 1, 1], max_logit=[1.0, 4.0, 3.0], effective_rank=[9.0, 8.0, 2.0])]
+    level = warning_study.Level("max_logit")
+    assert level.bound(healthy) == 8.0
+    assert level.first(lines([1, 1, 1], max_logit=[1.0, 7.0, 9.0]), 8.0) == 20
+    falling = warning_study.Level("effective_rank", falling=True, after=10)
+    assert falling.bound(healthy) == 1.0
+    assert falling.first(lines([1, 1, 1], effective_rank=[0.5, 3.0, 0.7]), 1.0) == 20
+
+
+@pytest.mark.parametrize("rule", ["logit_growth", "norm_growth"])
+def test_the_published_alarms_are_those_of_the_published_series(rule: str) -> None:
+    trainings = warning_study.read(TABLES / "warning-series.csv")
+    bound = 2 * max(
+        x[warning_study.LEVELS[rule].metric]
+        for (a, s), t in trainings.items()
+        if a == "healthy" and s % 2 == 0
+        for x in t
+    )
+    published = {(x["arm"], int(x["seed"])): x[rule] for x in csv.DictReader((TABLES / "warning-alarms.csv").open())}
+    assert published.keys() == trainings.keys()
+    for one, series in trainings.items():
+        over = [x["step"] for x in series if x.get(warning_study.LEVELS[rule].metric, 0.0) > bound]
+        assert published[one] == (f"{over[0]:.0f}" if over else "")
+
+
+def test_the_spread_of_a_difference_is_taken_within_seeds(tmp_path) -> None:
+    table = tmp_path / "seeds.csv"
+    rows = [("softmax", s, v) for s, v in enumerate((1.0, 5.0, 9.0))] + [
+        ("gated", s, v) for s, v in enumerate((0.5, 4.4, 8.2))
+    ]
+    table.write_text("model,seed,site,metric,value\n" + "".join(f"{m},{s},,validation_loss,{v}\n" for m, s, v in rows))
+    assert variants_power.spreads(table) == {
+        ("gated", "validation_loss"): pytest.approx(np.std([0.5, 0.6, 0.8], ddof=1))
+    }
