@@ -28,8 +28,8 @@ OBSERVED = {"tokens": "hidden", "embedding": "embedding"}
 def pictures(run: Run, arrays: Mapping[str, Array]) -> Iterator[dict[str, Any]]:
     """One picture for each model: its texts, and each site with numbers into them."""
     with run.sums_file() as file:
-        names = [] if file is None else sorted(name for name in file.keys() if name.endswith("|texts"))  # noqa: SIM118  # no dict
-        for model in dict.fromkeys(name.split("|")[0] for name in names):
+        names = sorted(set() if file is None else set(file.keys()))
+        for model in dict.fromkeys(name.split("|")[0] for name in names if name.endswith("|texts")):
             texts: dict[str, int] = {}
             sites = [site for kind in OBSERVED for site in _sites(run, file, model, kind, texts)]
             if sites:
