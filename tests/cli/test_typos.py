@@ -146,3 +146,12 @@ def test_the_limits_are_the_same_everywhere(study: str, settings: dict[str, Any]
     with pytest.raises(UsageError, match=name):
         getattr(anisoscope, study)(values[first] if rest else values.pop(first), **{key: values[key] for key in rest})
     assert not list(tmp_path.glob("words*"))
+
+
+def test_sites_are_written_with_commas_too() -> None:
+    from anisoscope.cli.options import values_of
+    from anisoscope.studies.measure import MeasureSettings
+
+    assert values_of(MeasureSettings, {"sites": ["embedding,block.*", "final_norm"]}) == {
+        "sites": ["embedding", "block.*", "final_norm"]
+    }

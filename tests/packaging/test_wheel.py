@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from anisoscope import __version__
+
 pytest.importorskip("build")
 pytest.importorskip("hatchling")
 ROOT = Path(__file__).parents[2]
@@ -77,6 +79,6 @@ def test_the_commands_work_without_the_clone(place: Path, tmp_path: Path) -> Non
 
 
 def test_nothing_in_it_needs_a_compiler_or_a_platform(wheel: Path) -> None:
-    assert wheel.name.endswith("-py3-none-any.whl")
+    assert wheel.name == f"anisoscope-{__version__}-py3-none-any.whl"
     about = zipfile.ZipFile(wheel).read(f"{wheel.name.rsplit('-', 3)[0]}.dist-info/entry_points.txt").decode()
     assert "anisoscope = anisoscope.cli.main:main" in about  # what pipx and uvx run

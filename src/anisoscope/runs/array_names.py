@@ -99,3 +99,8 @@ def texts_of(arrays: Mapping[str, Any], points: str) -> tuple[list[str], Any] | 
     numbers = arrays.get(TEXT_OF.format(points=points))
     packed = arrays.get(ARRAYS["texts"])
     return None if numbers is None or packed is None else (unpack_texts(packed), numbers)
+
+
+def texts_by_place(keys: Any, positions: Any, packed: Any) -> dict[tuple[int, int], str]:
+    """The texts that `--keep-text` left among the sums of a run, by sequence and position."""
+    return dict(zip(zip(keys.tolist(), positions.tolist(), strict=True), unpack_texts(packed), strict=True))

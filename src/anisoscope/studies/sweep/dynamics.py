@@ -53,11 +53,12 @@ def series_arrays(steps: Sequence[int], parts: Sequence[Part], texts: dict[str, 
     arrays: dict[str, Array] = {"steps": np.array(steps, dtype=np.int64)}
     for site in sites:
         if all(f"{site}/heads" in keys for keys in held):
-            layers = []
+            layers: list[dict[str, Array]] = []
             for part, kept in zip(parts, told, strict=True):
                 heads = part.get("attention", f"{site}/heads")
-                plain = texts is None or kept is None or site.startswith("decoder")
-                layers.append(_of_layer(heads) | ({} if plain else _numbers(heads, kept, texts)))
+                layers.append(_of_layer(heads))
+                if texts is not None and kept is not None and None not in told and not site.startswith("decoder"):
+                    layers[-1] |= _numbers(heads, kept, texts)
             stacked = {name: _stacked([layer[name] for layer in layers]) for name in layers[0]}
             arrays |= {f"{site}/{name}": array for name, array in layer_arrays(stacked).items()}
     return arrays

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anisoscope.accumulate.texts import Texts
 from anisoscope.geometry import neighbours, pairs
 from anisoscope.geometry.rows import unit_rows
 from anisoscope.report.page.rounding import rounded_list
+from anisoscope.runs.array_names import texts_by_place
 from anisoscope.runs.store import Run
 
 Array = NDArray[Any]
@@ -28,8 +28,8 @@ OBSERVED = {"tokens": "hidden", "embedding": "embedding"}
 def pictures(run: Run, arrays: Mapping[str, Array]) -> Iterator[dict[str, Any]]:
     """One picture for each model: its texts, and each site with numbers into them."""
     with run.sums_file() as file:
-        names = [] if file is None else sorted(name for name in file.keys() if name.endswith("|texts"))  # noqa: SIM118  # no dict
-        for model in dict.fromkeys(name.split("|")[0] for name in names):
+        names = sorted(set() if file is None else set(file.keys()))
+        for model in dict.fromkeys(name.split("|")[0] for name in names if name.endswith("|texts")):
             texts: dict[str, int] = {}
             sites = [site for kind in OBSERVED for site in _sites(run, file, model, kind, texts)]
             if sites:
@@ -40,13 +40,14 @@ def _sites(run: Run, file: Any, model: str, kind: str, texts: dict[str, int]) ->
     prefix, held = f"{model}|texts|{kind}|", set(file.keys())
     if f"{prefix}texts" not in held:
         return
-    told = Texts.from_state({name: file.get_tensor(prefix + name) for name in ("keys", "positions", "texts", "meta")})
+    told = texts_by_place(*(file.get_tensor(prefix + name) for name in ("keys", "positions", "texts")))
     order = dict.fromkeys(row.site for row in run.rows(metric="mean_cosine"))
     places = {site: f"{model}|{OBSERVED[kind]}|{site}|reservoir." for site in order}
     known = [site for site, at in places.items() if f"{at}x" in held and not site.startswith("decoder")]
     for k in np.unique(np.linspace(0, len(known) - 1, min(SITES, len(known))).round().astype(int)):
         at = places[known[k]]
-        found = told.of(file.get_tensor(f"{at}keys").view(np.uint64), file.get_tensor(f"{at}positions"))
+        sampled = (file.get_tensor(at + name).tolist() for name in ("keys", "positions"))
+        found = [told.get(place) for place in zip(*sampled, strict=True)]
         with_text = [row for row, text in enumerate(found) if text is not None][:AMONG]
         if len(with_text) > NEAREST:
             numbers = [texts.setdefault(found[row] or "", len(texts)) for row in with_text]

@@ -4,7 +4,7 @@ import { axis, Chart } from "../core/chart.js";
 import { controls, options, select } from "../core/controls.js";
 import { colourOf, faint } from "../core/colours.js";
 import { SUBJECTS } from "../core/data.js";
-import { element, grid } from "../core/dom.js";
+import { element, grid, panel } from "../core/dom.js";
 import { register } from "../core/sections.js";
 import { plainTable } from "../core/table.js";
 import { number, shown } from "../core/text.js";
@@ -44,22 +44,12 @@ function lists(host, models, view) {
   const one = models[view.model], site = one.sites[view.site], text = (k) => one.texts[k];
   const nearest = site.near[view.vector].map((k, j) => [text(k), site.cosines[view.vector][j]]);
   const hubs = site.hubs.map(([k, count]) => [text(k), count]);
-  host.replaceChildren(
-    element(
-      "div",
-      { class: "panel" },
-      element("h3", {}, "Nearest by cosine"),
-      element("p", { class: "hint" }, `of ${text(site.text[view.vector])}`),
-      plainTable(["text", "cosine"], nearest, "Nearest"),
-    ),
-    element(
-      "div",
-      { class: "panel" },
-      element("h3", {}, "Hubs"),
-      element("p", { class: "hint" }, `among the 10 nearest of how many of ${number(site.among)}; 10 on average`),
-      plainTable(["text", "near to"], hubs, "Hubs"),
-    ),
-  );
+  const among = `among the 10 nearest of how many of ${number(site.among)}; 10 on average`;
+  const hint = (words) => element("p", { class: "hint" }, words);
+  host.replaceChildren();
+  const chosen = hint(`of ${text(site.text[view.vector])}`);
+  panel(host, "Nearest by cosine", chosen, plainTable(["text", "cosine"], nearest, "Nearest"));
+  panel(host, "Hubs", hint(among), plainTable(["text", "near to"], hubs, "Hubs"));
 }
 
 register({
