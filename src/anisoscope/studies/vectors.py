@@ -42,12 +42,20 @@ class VectorsSettings(VectorFiles):
 
     spectrum: bool = option("Measure the covariance spectrum too.", True)
     neighbours: bool = option("Measure neighbourhoods too (on a sample).", True)
+    ids: str | None = option("Column of ids that hubs are named by (default: row numbers).", None)
 
 
 def collect(job: Job) -> Collected:
     """One pass over the rows of the files."""
-    source = job.vectors(column=job.settings.column, group=job.settings.group)
-    return {"": sum_vectors(job, source, spectrum=job.settings.spectrum)}
+    from anisoscope.studies.hubs import ids_of
+
+    source = job.vectors(column=job.settings.column, group=job.settings.group, ids=job.settings.ids)
+    part = sum_vectors(job, source, spectrum=job.settings.spectrum)
+    part.about["numbered"] = not source.grouped
+    if job.settings.ids is not None and not source.grouped and job.settings.neighbours:
+        sample = part.get("hidden", SITE).reservoir.sample()
+        part.about["names"] = ids_of(job, source, sample.x, sample.keys)
+    return {"": part}
 
 
 def sum_vectors(job: Job, source: VectorSource, *, label: str = "", spectrum: bool = True) -> Part:
@@ -80,6 +88,7 @@ def conclude(settings: VectorsSettings, collected: Collected) -> Findings:
     """Rows and verdict from the sums; refuses a cloud with nothing to measure."""
     from anisoscope.inference.cloud import measure_cloud
     from anisoscope.runs.measurement import cloud_rows
+    from anisoscope.studies.hubs import hubs_among
 
     part = collected[""]
     moments = part.sums["hidden"].parts[SITE]
@@ -91,6 +100,10 @@ def conclude(settings: VectorsSettings, collected: Collected) -> Findings:
         "excluded": "zero and non-finite vectors",
         "sample": f"{len(moments.reservoir.sample())} vectors, seed {settings.seed}",
     }
+    if settings.neighbours:
+        sample, about = moments.reservoir.sample(), part.about
+        numbered = bool(about.get("numbered", True))
+        cloud.estimates["all"] += hubs_among(sample.x, sample.keys, about.get("names", {}), numbered=numbered)
     rows = cloud_rows(cloud, site=SITE, protocol=words_of(protocol))
     data = {**part.about["data"], "rows": moments.sums().n}
     verdicts = [{"model": "", "site": SITE, **cloud.verdict.as_dict()}]
@@ -121,6 +134,7 @@ _FIRST = ("mean_cosine", "drift_ratio", "participation_ratio_unbiased", "isoscor
 def story(rows: Sequence[Row]) -> Story:
     """Six lines that matter; everything else on request, by group."""
     from anisoscope.inference.metrics import GROUPS, METRICS
+    from anisoscope.studies.hubs import hub_table
 
     by_name = {row.metric: row for row in rows if row.positions == "all" and row.at is None}
     columns = ("", "value", "95 % interval", "isotropic")
@@ -138,7 +152,7 @@ def story(rows: Sequence[Row]) -> Story:
         cells = [[f"dimension {row.at:.0f}", f"{row.value:.1%}"] for row in shares[:3]]
         more.append(Table(("carries the cosine", "share"), cells))
     first = Table(columns, [line(name) for name in _FIRST if name in known])
-    return Story([first], more=[table for table in more if table.cells])
+    return Story([first, *hub_table(rows)], more=[table for table in more if table.cells])
 
 
 def subject(settings: VectorsSettings) -> str:

@@ -81,7 +81,8 @@ function histogram(run, t, only = null) {
 }
 
 function numbers(host, run) {
-  const rows = rowsOf(run), sites = distinct(rows.map((i) => T.site[i]));
+  const rows = rowsOf(run).filter((i) => T.at[i] === null || T.metric[i] === "threshold");
+  const sites = distinct(rows.map((i) => T.site[i]));
   const name = (i) => T.at[i] === null ? spaced(T.metric[i]) : `threshold at ${number(100 * T.at[i])} %`;
   const lines = new Map();
   for (const [site, mine] of by(rows, "site")) {
