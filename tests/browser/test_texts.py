@@ -38,7 +38,7 @@ def named(tmp_path):
     x = np.stack([np.cos(turn), np.sin(turn), 0.01 * np.cos(3 * turn)], axis=1)
     words = np.array([f"place {k}" for k in range(39)] + [HOSTILE])
     np.savez(tmp_path / "x.npz", x=x, word=words)
-    made = {"column": "x", "keep_text": "word", "spectrum": False}
+    made = {"column": "x", "ids": "word", "keep_text": True, "spectrum": False}
     run = anisoscope.vectors(tmp_path / "x.npz", **made, out=tmp_path / "run")
     return write_page([open_run(run.run.folder)], tmp_path / "page.html")
 

@@ -78,7 +78,7 @@ def test_rows_of_a_file_keep_the_text_of_their_column(tmp_path: Path, group: str
     np.savez(tmp_path / "x.npz", x=x, article=article, word=words)
     made: dict[str, Any] = {"column": "x", "group": group, "sample": 100}
     plain = anisoscope.vectors(tmp_path / "x.npz", **made, out=tmp_path / "plain")
-    found = anisoscope.vectors(tmp_path / "x.npz", **made, keep_text="word", out=tmp_path / "run")
+    found = anisoscope.vectors(tmp_path / "x.npz", **made, ids="word", keep_text=True, out=tmp_path / "run")
     for vector, text in kept(found, "", "hidden", "vectors"):
         np.testing.assert_array_equal(vector, x[int((text or "").removeprefix("row "))])
     assert [(row.metric, row.value) for row in plain.rows] == [(row.metric, row.value) for row in found.rows]

@@ -41,6 +41,7 @@ class HeldOut:
     rows: Array  # (m, d)
     keys: NDArray[np.uint64]
     against: Array | None = None  # (k, d)
+    places: NDArray[np.int64] | None = None  # (m,) what tells the rows of a sequence apart
 
 
 @dataclass(frozen=True)

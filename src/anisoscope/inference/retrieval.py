@@ -44,6 +44,7 @@ class Labelled:
     labels: Array  # (p,)
     keys: NDArray[np.uint64]  # (q,) of the queries
     itself: NDArray[np.int64]  # (q,) the document that is the query, or -1
+    names: tuple[str, ...] = ()  # (m,) of the documents
 
     @property
     def judged(self) -> NDArray[np.int64]:

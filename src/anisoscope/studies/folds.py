@@ -174,7 +174,8 @@ def _held(moments: Sequence[Moments]) -> HeldOut:
     samples = [one.reservoir.sample() for one in moments]
     kept = HELD_OUT // len(samples)
     rows = np.concatenate([sample.x[:kept] for sample in samples]).astype(float)
-    return HeldOut(rows, np.concatenate([sample.keys[:kept] for sample in samples]))
+    keys, places = (np.concatenate([getattr(one, name)[:kept] for one in samples]) for name in ("keys", "positions"))
+    return HeldOut(rows, keys, places=places)
 
 
 def left_out(sums: Sequence[Any]) -> list[str]:

@@ -158,7 +158,7 @@ def labelled(pairs: Pairs, collected: Mapping[str, Part]) -> tuple[Labelled | No
     apart = "queries" in collected
     keys, itself = sequence_keys(queries), np.array([-1 if apart else documents.get(query, -1) for query in queries])
     vectors = _matrix(queries, x[QUERIES]), _matrix(documents, x[DOCUMENTS])
-    return Labelled(*vectors, table, scores, keys, itself), notes
+    return Labelled(*vectors, table, scores, keys, itself, tuple(documents)), notes
 
 
 def kinds() -> dict[str, Any]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import model_validator
 
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inference.verdict import Verdict
@@ -45,26 +47,42 @@ class VectorsSettings(VectorFiles):
 
     spectrum: bool = option("Measure the covariance spectrum too.", True)
     neighbours: bool = option("Measure neighbourhoods too (on a sample).", True)
-    keep_text: str | None = option("Column whose text is kept for the sampled rows, for hovering and neighbours.", None)
+    ids: str | None = option("Column that names rows: hubs in the table, sampled rows on the page.", None)
+    keep_text: bool = option("Keep the names (--ids) of the sampled rows, for hovering and neighbours.", False)
     against: list[str] = option("A second cloud, to hold the first one against: files or globs.", [], paths=True)
     aligned: bool = option("Row i of one cloud belongs to row i of the other: compare them up to rotation.", False)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.aligned and not self.against:
+            raise UsageError("--aligned needs a second cloud", do="name it with --against")
+        if self.keep_text and self.ids is None:
+            raise UsageError("--keep-text needs a column", do="name it with --ids")
+        return self
 
 
 def collect(job: Job) -> Collected:
     """One pass over the rows of the files; with a second cloud one over that, and one over both if they are aligned."""
     settings = job.settings
-    source = job.vectors(column=settings.column, group=settings.group, ids=settings.keep_text)
-    texts = settings.keep_text is not None
-    if not (settings.against or settings.aligned):
-        return {"": sum_vectors(job, source, spectrum=settings.spectrum, texts=texts)}
-    if not settings.against:
-        raise UsageError("--aligned needs a second cloud", do="name it with --against")
-    second = job.vectors("against", column=settings.column)
-    found = {
-        "": sum_vectors(job, source, spectrum=settings.spectrum, texts=texts),
-        two_clouds.AGAINST: sum_vectors(job, second, label=two_clouds.AGAINST, spectrum=settings.spectrum),
-    }
-    return {**found, **({two_clouds.PAIR: two_clouds.sum_aligned(job, source, second)} if settings.aligned else {})}
+    source = job.vectors(column=settings.column, group=settings.group, ids=settings.ids)
+    found = {"": _named_hubs(job, source, sum_vectors(job, source, spectrum=settings.spectrum, texts=settings.keep_text))}
+    if settings.against:
+        second = job.vectors("against", column=settings.column)
+        found[two_clouds.AGAINST] = sum_vectors(job, second, label=two_clouds.AGAINST, spectrum=settings.spectrum)
+        if settings.aligned:
+            found[two_clouds.PAIR] = two_clouds.sum_aligned(job, source, second)
+    return found
+
+
+def _named_hubs(job: Job, source: VectorSource, part: Part) -> Part:
+    """The part with the names of the hubs among its sampled rows, where rows have names."""
+    from anisoscope.studies.hubs import ids_of
+
+    part.about["numbered"] = not source.grouped
+    if job.settings.ids is not None and not source.grouped and job.settings.neighbours:
+        sample = part.get("hidden", SITE).sample()
+        part.about["names"] = ids_of(job, source, sample.x, sample.keys)
+    return part
 
 
 def sum_vectors(job: Job, source: VectorSource, *, label: str = "", spectrum: bool = True, texts: bool = False) -> Part:
@@ -104,6 +122,7 @@ def conclude(settings: VectorsSettings, collected: Collected) -> Findings:
     """Rows and verdict from the sums; refuses a cloud with nothing to measure."""
     from anisoscope.inference.cloud import measure_cloud
     from anisoscope.runs.measurement import cloud_rows
+    from anisoscope.studies.hubs import hubs_among
 
     moments = {label: part.get("hidden", SITE) for label, part in collected.items() if label != two_clouds.PAIR}
     protocol = {
@@ -112,12 +131,16 @@ def conclude(settings: VectorsSettings, collected: Collected) -> Findings:
         "excluded": "zero and non-finite vectors",
         "sample": f"{len(moments[''].sample())} vectors, seed {settings.seed}",
     }
-    if settings.keep_text is not None:
-        protocol["text"] = f"column {settings.keep_text}, kept for the sample (--keep-text)"
+    if settings.keep_text:
+        protocol["text"] = f"column {settings.ids}, kept for the sample (--keep-text)"
     rows, notes, verdicts = [], [], []
     for label, one in moments.items():
         check_something(one.sums())
         cloud = measure_cloud(one, spectra=settings.spectrum, neighbours=settings.neighbours, things="vectors")
+        if settings.neighbours:
+            sample, about = one.sample(), collected[label].about
+            numbered = bool(about.get("numbered", True))
+            cloud.estimates["all"] += hubs_among(sample.x, sample.keys, about.get("names", {}), numbered=numbered)
         rows += cloud_rows(cloud, site=label or SITE, protocol=words_of(protocol))
         notes += [f"{label}: {note}" if label else note for note in cloud.notes]
         verdicts.append({"model": "", "site": label or SITE, **cloud.verdict.as_dict()})
@@ -156,6 +179,7 @@ _FIRST = ("mean_cosine", "drift_ratio", "participation_ratio_unbiased", "isoscor
 def story(rows: Sequence[Row]) -> Story:
     """Six lines that matter; everything else on request, by group."""
     from anisoscope.inference.metrics import GROUPS, METRICS
+    from anisoscope.studies.hubs import hub_table
 
     if any(row.site == two_clouds.PAIR for row in rows):
         return two_clouds.story(rows)
@@ -175,7 +199,7 @@ def story(rows: Sequence[Row]) -> Story:
         cells = [[f"dimension {row.at:.0f}", f"{row.value:.1%}"] for row in shares[:3]]
         more.append(Table(("carries the cosine", "share"), cells))
     first = Table(columns, [line(name) for name in _FIRST if name in known])
-    return Story([first], more=[table for table in more if table.cells])
+    return Story([first, *hub_table(rows)], more=[table for table in more if table.cells])
 
 
 def subject(settings: VectorsSettings) -> str:

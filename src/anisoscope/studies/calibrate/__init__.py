@@ -9,27 +9,31 @@ that hold for new queries (`inference.retrieval`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from anisoscope.errors import InputError, UsageError
 from anisoscope.geometry import corrections
+from anisoscope.geometry.hubs import find_hubs
 from anisoscope.geometry.nulls import isotropic as null
 from anisoscope.inference.estimates import Estimate
 from anisoscope.inference.floor import HeldOut, measure_floor
+from anisoscope.inference.hubs import answer_estimates
 from anisoscope.inference.retrieval import Labelled, retrieval_estimates
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import option
 from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study
 from anisoscope.runs.table import Row
-from anisoscope.runs.work.collected import Collected
+from anisoscope.runs.work.collected import Collected, Part
 from anisoscope.studies import folds
 from anisoscope.studies.calibrate.advice import LEVELS, advice, percentiles, story
+from anisoscope.studies.hubs import hubs_among, ids_of, shortened, texts_of
 from anisoscope.studies.pairs import (
     PairSettings,
     kinds,
@@ -61,6 +65,9 @@ def collect(job: Job) -> Collected:
     if asked is not None and asked.dim != source.dim:
         raise UsageError("queries and documents have different dimensions", got=asked.dim, expected=source.dim)
     parts = {"": folds.sum_folds(job, source)}
+    parts[""].about["numbered"] = not source.grouped
+    if settings.ids is not None and not source.grouped:
+        name_hubs(job, parts[""], lambda held: ids_of(job, source, held.rows, held.keys))
     if asked is not None:
         parts["queries"] = folds.sum_folds(job, asked, label="queries")
     if settings.pairs is not None:
@@ -79,9 +86,34 @@ def _of_model(job: Job) -> Collected:
         raise UsageError("queries are files of vectors, but a model is named", do="give texts of queries with --pairs")
     model = folds.open_encoder(job)
     parts = {"": folds.embed_folds(job, model)}
+    name_hubs(job, parts[""], lambda held: texts_of(job, held.rows, _text_keys(held)))
     if job.settings.pairs is not None:
         parts |= pick_texts(job, model, remember_pairs(job))
     return parts
+
+
+def name_hubs(job: Job, part: Part, look_up: Callable[[HeldOut], dict[str, str]]) -> None:
+    """Look the names of hubs up; a share of the data has too little, and names none."""
+    if job.machine.shard is None and job.engine.world == 1 and job.unit is None:
+        part.about["names"] = look_up(folds.split_folds(part).held)
+
+
+def _text_keys(held: HeldOut) -> NDArray[np.uint64]:
+    """The keys of the texts, also where sequences are topics."""
+    assert held.places is not None
+    return held.places.view(np.uint64)
+
+
+def _hubs(held: HeldOut, part: Part) -> list[Estimate]:
+    numbered, names = part.about.get("numbered"), part.about.get("names", {})
+    keys = held.keys if numbered is not None else _text_keys(held)
+    return hubs_among(held.rows, keys, names, numbered=bool(numbered))
+
+
+def _answers(data: Labelled) -> list[Estimate]:
+    asked = data.judged
+    hubs = find_hubs(data.documents, queries=data.queries[asked], own=data.itself[asked])
+    return answer_estimates(hubs, [shortened(name) for name in data.names], len(asked))
 
 
 def conclude(settings: CalibrateSettings, collected: Collected) -> Findings:
@@ -89,19 +121,20 @@ def conclude(settings: CalibrateSettings, collected: Collected) -> Findings:
     part = collected[""]
     split = folds.split_folds(part)
     held = split.held
+    hubs = _hubs(held, part)
     if "queries" in collected:
         held = with_queries(collected["queries"], held)
     correct = {name: partial(split.fitted.apply, name) for name in corrections.NAMES}
     estimates, cosines = measure_floor(held, correct, rates=settings.rate)
     judged = f"held out, fitted on {split.n_fit} rows"
-    rows = _rows(estimates, judged) + percentiles(cosines["raw"])
+    rows = _rows(estimates, judged) + percentiles(cosines["raw"]) + _rows({"raw": hubs}, "held out")
     notes = list(split.left_out)
     if settings.pairs is not None:
         data, said = labelled(read_pairs(settings.pairs), collected)
         notes += said
         if data is not None:
             words = f"{len(data.judged)} queries, {len(data.documents)} documents"
-            rows += _rows(_searched(data, split.whole, settings), words)
+            rows += _rows(_searched(data, split.whole, settings), words) + _rows({"raw": _answers(data)}, words)
     d = held.rows.shape[1]
     if split.n_fit < 10 * d:
         notes.append(f"fitted on {split.n_fit} vectors in {d} dimensions: whitening needs ten times d")

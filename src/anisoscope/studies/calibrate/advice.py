@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from anisoscope.runs.story import Story, Table, interval, number
 from anisoscope.runs.table import Row
+from anisoscope.studies.hubs import hub_table
 
 WORDS = {
     "raw": "as it is",
@@ -120,7 +121,7 @@ def story(rows: Sequence[Row]) -> Story:
         for row in rows
         if row.metric == "threshold" and row.at == usual and row.site in WORDS
     ]
-    tables = [Table([*columns, "best match", "kept"], body), *_search_tables(rows, cells)]
+    tables = [Table([*columns, "best match", "kept"], body), *_search_tables(rows, cells), *hub_table(rows)]
     return Story(tables, lines, more=[_percentile_table(rows), _snippet(rows)])
 
 

@@ -82,7 +82,8 @@ function histogram(run, t, only = null) {
 }
 
 function numbers(host, run) {
-  const rows = rowsOf(run).filter((i) => T.metric[i] !== PERCENTILE), sites = distinct(rows.map((i) => T.site[i]));
+  const told = (metric) => metric !== PERCENTILE && !metric.endsWith("hub_occurrence");
+  const rows = rowsOf(run).filter((i) => told(T.metric[i])), sites = distinct(rows.map((i) => T.site[i]));
   const rate = (i) => T.metric[i] === "threshold" ? `${number(100 * T.at[i])} %` : number(T.at[i]);
   const name = (i) => spaced(T.metric[i]) + (T.at[i] === null ? "" : ` at ${rate(i)}`);
   const lines = new Map();
