@@ -4,7 +4,8 @@
 
 `change` takes a block (b, d) and returns one of as many rows; its width may differ, but is the same for every block.
 Formats: `.npy .safetensors .parquet .arrow .feather .csv .jsonl`, each to the same. Memory is that of a block. Values
-are written as float32, or as float64 where the source needs it. `done(rows)` is told of progress.
+are written as float32, or as float64 where the source needs it. `done(rows)` is told of progress. Reading, changing and
+writing overlap: while a block is written, the next is changed and the one after that is read.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import csv
 import json
 import struct
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 Change = Callable[[np.ndarray], np.ndarray]
 Done = Callable[[int], None]
+Item = TypeVar("Item")
 ROWS = 8192
 _LINES = 1024
 _COPY = 1 << 22
@@ -51,12 +54,30 @@ def rewrite(
 
 
 def _changed(opened: VectorSource, change: Change, done: Done, rows: int = ROWS) -> Iterator[np.ndarray]:
-    for block in opened.blocks(rows):
-        made = change(block.x)
-        if len(made) != len(block.x):
-            raise UsageError("the change must keep the rows", got=len(made), expected=len(block.x))
+    for made in _ahead(_made(change, block.x) for block in _ahead(opened.blocks(rows))):
         yield made
         done(len(made))
+
+
+def _made(change: Change, x: np.ndarray) -> np.ndarray:
+    made = change(x)
+    if len(made) != len(x):
+        raise UsageError("the change must keep the rows", got=len(made), expected=len(x))
+    return made
+
+
+def _ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """The same items, each made by another thread while the one before it is in use.
+
+    >>> list(_ahead(iter("abc")))
+    ['a', 'b', 'c']
+    """
+    none = object()
+    with ThreadPoolExecutor(1) as worker:
+        pending = worker.submit(next, items, none)
+        while (item := pending.result()) is not none:
+            pending = worker.submit(next, items, none)
+            yield item  # pyright: ignore[reportReturnType]  # not the mark of the end
 
 
 def _npy(opened: VectorSource, source: Path, target: Path, change: Change, columns: Columns, done: Done) -> int:
@@ -146,11 +167,8 @@ def _tables(
 
     name, writer, rows = choose_columns(schema, columns, source).vectors or "", None, 0
     place = schema.names.index(name)
-    wide = opened.dtype not in ("float32", "float16", "bfloat16", "int8", "uint8", "int16", "uint16")
     try:
-        for batch in batches:
-            x = list_matrix(batch.column(place), opened.dim, rows, source)
-            made = change(x.astype(np.float64 if wide else np.float32, copy=False))
+        for batch, made in _ahead(_pairs(_ahead(batches), change, place, opened, source)):
             flat = pa.array(np.ascontiguousarray(made).reshape(-1))
             lists = pa.FixedSizeListArray.from_arrays(flat, made.shape[1])
             batch = batch.set_column(place, pa.field(name, lists.type), lists)
@@ -162,6 +180,17 @@ def _tables(
         if writer is not None:
             writer.close()
     return rows
+
+
+def _pairs(
+    batches: Iterator[pa.RecordBatch], change: Change, place: int, opened: VectorSource, source: Path
+) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """Each batch with its vectors changed."""
+    rows, wide = 0, opened.dtype not in ("float32", "float16", "bfloat16", "int8", "uint8", "int16", "uint16")
+    for batch in batches:
+        x = list_matrix(batch.column(place), opened.dim, rows, source)
+        yield batch, _made(change, x.astype(np.float64 if wide else np.float32, copy=False))
+        rows += len(x)
 
 
 def _csv(opened: VectorSource, source: Path, target: Path, change: Change, columns: Columns, done: Done) -> int:
