@@ -4,9 +4,10 @@ For vectors x with unit vectors u = x/‖x‖, per jackknife group g (a hash of 
 
     n_g, Σx, Σu, Σ‖x‖, Σ‖x‖², and over the sequences s of the group: Σ_s ‖Σ_{i∈s} u_i‖², Σ_s n_s²
 
-and over the whole cloud Σ u∘u and the raw second moment Σ xxᵀ. Sums add, so chunks, shards and processes merge in any
-order; subtracting one group's sums gives the jackknife. First positions are kept apart (`first`) from the others
-(`rest`); `all` is their sum. Statistics that need whole vectors (neighbours, quantiles) come from the reservoir.
+and over the whole cloud Σ u∘u and the raw second moment Σ xxᵀ (above d = 4,096 its `sketch`, and Σ x∘x). Sums add, so
+chunks, shards and processes merge in any order; subtracting one group's sums gives the jackknife. First positions are
+kept apart (`first`) from the others (`rest`); `all` is their sum. Statistics that need whole vectors (neighbours,
+quantiles) come from the reservoir.
 
 Precision: unit sums are float64 throughout. The second moment is a float32 Gram matrix of each chunk about the chunk's
 own mean, plus float64 rank-one terms that move it back to the origin: with y = x − μ and r = Σx − bμ,
@@ -32,12 +33,13 @@ from numpy.typing import NDArray
 from anisoscope.accumulate.keys import GROUPS, Keys, group_of
 from anisoscope.accumulate.reservoir import CAPACITY, Reservoir
 from anisoscope.accumulate.sequences import Finished, Sequences
+from anisoscope.accumulate.sketch import COLUMNS, projection
 from anisoscope.accumulate.sums import Sample, Sums, sums_of
 from anisoscope.errors import UsageError
 from anisoscope.geometry.scale import SAFE
 
-LARGEST_SPECTRUM = 4096  # above this d, a d×d matrix is not built: the spectrum comes from the reservoir
-_HUGE = 65_536  # above this d (flattened maps), fewer jackknife groups, so that the group sums stay in memory
+LARGEST_SPECTRUM = 4096  # above this d, a d×d matrix is not built: the spectrum comes from a sketch
+_HUGE = 65_536  # above this d (flattened maps) no sketch either, and fewer jackknife groups: sums stay in memory
 _BLOCK = 512  # rows in float64 at a time: they stay in the cache
 _GRAM_BLOCK = 8192  # a multiple of _BLOCK
 _PANEL = 256
@@ -78,6 +80,7 @@ class Moments:
             raise UsageError("a cloud needs at least one dimension", got=f"d = {d}")
         self.d, self.seed = d, seed
         self.spectrum = spectrum and d <= LARGEST_SPECTRUM
+        self.sketched = spectrum and LARGEST_SPECTRUM < d <= _HUGE
         self.groups = groups if groups is not None else (GROUPS if d <= _HUGE else GROUPS // 4)
         self.device = torch.device(device)
         limit = max(_FEWEST_OPEN if d <= _HUGE else 16, open_bytes // (16 * d))
@@ -104,6 +107,8 @@ class Moments:
         part |= {name: self._zeros(g) for name in ("norm", "norm2", "energy", "pairs", "sequences")}
         part |= {"n": self._zeros(g, dtype=torch.int64)}
         part |= {name: self._zeros(1, dtype=torch.int64) for name in ("zero", "nonfinite")}
+        if self.sketched:
+            part |= {"sketch": self._zeros(d, COLUMNS), "square": self._zeros(d)}
         return part | ({"second": self._zeros(d, d)} if self.spectrum else {})
 
     # -- taking vectors in -------------------------------------------------------------------------------------------
@@ -149,7 +154,7 @@ class Moments:
             return
         self.reservoir.offer(x, sequences, positions, first)
         block_sums = self._add_directions(x, norms, sequences, first, whole=whole)
-        if self.spectrum:
+        if self.spectrum or self.sketched:
             self._add_second_moment(x, norms, first, block_sums)
 
     def _checked(self, x: torch.Tensor, *per_row: NDArray | None) -> torch.Tensor:
@@ -233,7 +238,7 @@ class Moments:
             torch.div(block, norms[rows, None], out=units)
             sum_unit.index_add_(0, where[rows], units)
             total, apart = block_sums[start // _GRAM_BLOCK], np.flatnonzero(first[rows])
-            if self.spectrum:
+            if self.spectrum or self.sketched:
                 total[0] += block.sum(0)
             if len(apart):
                 at = torch.from_numpy(apart).to(x.device)
@@ -257,12 +262,24 @@ class Moments:
                 if not chosen.any():
                     continue
                 block = x[rows] if chosen.all() else x[rows][torch.from_numpy(chosen).to(x.device)]
-                n, second = len(block), self._sums[f"{part}.second"]
+                n = len(block)
                 mean = (sums[p] / n).to(x.dtype)
                 shift = mean.double()
                 half = sums[p] - 0.5 * n * shift  # rμᵀ + μrᵀ + bμμᵀ = (r + bμ/2)μᵀ + μ(r + bμ/2)ᵀ, with r = Σx − bμ
-                second += _gram(block - mean)
-                second.addmm_(torch.stack([half, shift], 1), torch.stack([shift, half]))
+                if self.sketched:
+                    self._add_sketch(part, block - mean, half, shift)
+                else:
+                    second = self._sums[f"{part}.second"]
+                    second += _gram(block - mean)
+                    second.addmm_(torch.stack([half, shift], 1), torch.stack([shift, half]))
+
+    def _add_sketch(self, part: str, y: torch.Tensor, half: torch.Tensor, shift: torch.Tensor) -> None:
+        """Add Σxxᵀ·Ω and Σx∘x of a block, from its rows about their mean and the terms that move them back."""
+        omega = torch.tensor(projection(self.d, self.seed), device=y.device)
+        sketch, square = self._sums[f"{part}.sketch"], self._sums[f"{part}.square"]
+        sketch += (y.T @ (y @ omega.to(y.dtype))).double()
+        sketch.addmm_(torch.stack([half, shift], 1), torch.stack([shift, half]) @ omega)
+        square += y.square().sum(0, dtype=torch.float64) + 2 * half * shift
 
     def seal(self) -> None:
         """Close every open sequence. What is merged after that must hold whole sequences, on both sides."""
@@ -290,7 +307,8 @@ class Moments:
         names |= {"cross.energy", "cross.pairs", "cross.sequences"}
         closed = self._sums | {name: self._sums[name].clone() for name in names}
         self._add_finished(self._sequences.stacked(self._sequences.open), closed)
-        return sums_of({name: tensor.cpu().numpy() for name, tensor in closed.items()}, positions)
+        arrays = {name: tensor.cpu().numpy() for name, tensor in closed.items()}
+        return sums_of(arrays | {"meta": np.array([self.d, self.groups, 0, self.seed])}, positions)
 
     def sample(self) -> Sample:
         """The vectors that were kept whole."""
@@ -299,10 +317,11 @@ class Moments:
     def merge(self, other: Moments) -> None:
         """Add what another Moments saw; refuses one of another kind, and sequences that were closed in two places."""
         mine, theirs = (
-            (m.d, m.groups, m.spectrum, m.seed, m.reservoir.capacity, m.reservoir.seed) for m in (self, other)
+            (m.d, m.groups, m.spectrum, m.sketched, m.seed, m.reservoir.capacity, m.reservoir.seed)
+            for m in (self, other)
         )
         if mine != theirs:
-            names = "d, groups, spectrum, seed, capacity and seed of the reservoir"
+            names = "d, groups, spectrum, sketch, seed, capacity and seed of the reservoir"
             raise UsageError(f"cannot merge moments of different kinds ({names})", got=theirs, expected=mine)
         self._sequences.check_merge(other._sequences)
         for name, tensor in self._sums.items():
@@ -316,12 +335,15 @@ class Moments:
             **{name: tensor.cpu().clone() for name, tensor in self._sums.items() if not self._nothing(name)},
             **{f"reservoir.{name}": tensor for name, tensor in self.reservoir.state().items()},
             **self._sequences.state(),
-            "meta": torch.tensor([self.d, self.groups, int(self.spectrum), self.seed, self.open_limit]),
+            "meta": torch.tensor(
+                [self.d, self.groups, int(self.spectrum or self.sketched), self.seed, self.open_limit]
+            ),
         }
 
     def _nothing(self, name: str) -> bool:
-        """A second moment of no vectors need not be stored."""
-        return name.endswith(".second") and not int(self._sums[name.replace(".second", ".n")].sum())
+        """A second moment, or a sketch of one, of no vectors need not be stored."""
+        part, _, kind = name.partition(".")
+        return kind in ("second", "sketch") and not int(self._sums[f"{part}.n"].sum())
 
     @classmethod
     def from_state(cls, state: Mapping[str, torch.Tensor], *, device: torch.device | str = "cpu") -> Moments:

@@ -6,6 +6,7 @@ One streaming pass, every metric from its sums, a verdict.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,12 @@ class VectorsSettings(VectorFiles):
 
     spectrum: bool = option("Measure the covariance spectrum too.", True)
     neighbours: bool = option("Measure neighbourhoods too (on a sample).", True)
+    rows_per_group_sample: float | None = option(
+        "Only this share of the rows (.parquet, .arrow), drawn by row group: a first look, with intervals by row group.",
+        None,
+        gt=0,
+        lt=1,
+    )
 
 
 def collect(job: Job) -> Collected:
@@ -73,6 +80,9 @@ def sum_vectors(job: Job, source: VectorSource, *, label: str = "", spectrum: bo
 
     part = job.sum_vectors(label or source.name, source, make, add)
     part.about |= {"data": {"name": source.name, "fingerprint": source.fingerprint(), "dimension": source.dim}}
+    drawn = getattr(source, "drawn", None)
+    if drawn is not None:
+        part.about["data"] |= {"drawn": drawn.words, "of": source.rows}
     return part
 
 
@@ -91,10 +101,16 @@ def conclude(settings: VectorsSettings, collected: Collected) -> Findings:
         "excluded": "zero and non-finite vectors",
         "sample": f"{len(moments.reservoir.sample())} vectors, seed {settings.seed}",
     }
+    verdict, drawn = cloud.verdict, part.about["data"].get("drawn")
+    if drawn is not None:
+        protocol |= {"sequence": "a row group", "rows": f"{drawn}, seed {settings.seed}"}
+        of = part.about["data"]["of"]
+        seen = f"From {moments.sums().n:,} of {of:,} rows" if of else f"From {moments.sums().n:,} rows"
+        verdict = replace(verdict, sentence=f"{seen} ({drawn}): {verdict.sentence}")
     rows = cloud_rows(cloud, site=SITE, protocol=words_of(protocol))
     data = {**part.about["data"], "rows": moments.sums().n}
-    verdicts = [{"model": "", "site": SITE, **cloud.verdict.as_dict()}]
-    return Findings(rows, cloud.verdict, notes=cloud.notes, protocol=protocol, data=data, verdicts=verdicts)
+    verdicts = [{"model": "", "site": SITE, **verdict.as_dict()}]
+    return Findings(rows, verdict, notes=cloud.notes, protocol=protocol, data=data, verdicts=verdicts)
 
 
 def check_something(sums: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -40,11 +40,30 @@ class SiteRows:
 
 def hidden_sums(model: OpenModel, settings: Any, machine: Machine, **changes: Any) -> HiddenSums:
     """The observer of a model's hidden states, as the settings say."""
-    names = [*Hidden.model_fields] if "maps" in type(settings).model_fields else ["specials"]
+    names = [name for name in Hidden.model_fields if name != "spectrum"]
+    names = names if "maps" in type(settings).model_fields else ["specials"]
     asked = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
-    options = {"spectrum": settings.spectrum and asked.get("maps") != "flatten", "seed": settings.seed}
-    options |= {"sample": settings.sample, "device": sums_device(machine.device), **changes}
-    return HiddenSums(HiddenCapture(model.module, **asked), **options)
+    capture = HiddenCapture(model.module, **asked)
+    spectrum = with_spectrum("none" if asked.get("maps") == "flatten" else settings.spectrum)
+    return HiddenSums(capture, **{"sample": settings.sample, "seed": settings.seed, "spectrum": spectrum, **changes})
+
+
+def with_spectrum(asked: str) -> Callable[[Sequence[str], str], bool]:
+    """Whether the spectrum of a site is asked for, among all sites in order of computation.
+
+    >>> sites = ["embeddings", "block.0", "block.1", "block.2", "block.3", "final_norm"]
+    >>> [site for site in sites if with_spectrum("every:2")(sites, site)]
+    ['embeddings', 'block.1', 'block.3', 'final_norm']
+    """
+    word, _, step = asked.partition(":")
+
+    def wants(sites: Sequence[str], site: str) -> bool:
+        if word in ("all", "none"):
+            return word == "all"
+        after = len(sites) - 1 - sites.index(site)
+        return after % int(step) == 0 if word == "every" else after == 0
+
+    return wants
 
 
 def observers(model: OpenModel, settings: Any, machine: Machine) -> dict[str, Any]:
@@ -68,27 +87,28 @@ def observers(model: OpenModel, settings: Any, machine: Machine) -> dict[str, An
 
 def embedding_sums(model: OpenModel, settings: Any, machine: Machine) -> EmbeddingSums:
     """The observer of the vectors of whole texts."""
-    device, spectrum = sums_device(machine.device), getattr(settings, "spectrum", True)
+    device, spectrum = sums_device(machine.device), getattr(settings, "spectrum", "all") != "none"
     return EmbeddingSums(model.encoder, spectrum=spectrum, sample=settings.sample, seed=settings.seed, device=device)
 
 
-def site_rows(part: Part, label: str, *, spectrum: bool = True, neighbours: bool = True, **context: Any) -> SiteRows:
+def site_rows(part: Part, label: str, *, spectrum: str = "all", neighbours: bool = True, **context: Any) -> SiteRows:
     """Measure every site of a part, in order of computation; `context` fills further columns of the rows."""
     about = part.about
     there = {site: name for name in ("hidden", "embedding") for site in part.keys(name)}
     layers = dict(about["sites"])
     order = [name for name in layers if name in there]
+    states = [name for name in order if name != EMBEDDING]
     shared = {"model": label, "revision": about["model"]["revision"], "protocol": words_of(about["protocol"])}
     shared |= context
     things = THINGS.get(about["model"]["modality"], "vectors")
-    found, notes = SiteRows(), []
+    found, notes, wants = SiteRows(), [], with_spectrum(spectrum)
     with track("computing metrics", total=len(order), unit="sites") as bar:
         for name in order:
             moments = part.get(there[name], name)
             _check_something(name, moments.sums())
-            cloud = measure_cloud(
-                moments, spectra=spectrum, neighbours=neighbours, things="texts" if name == EMBEDDING else things
-            )
+            spectra = wants(states, name) if name != EMBEDDING else spectrum != "none"
+            called = "texts" if name == EMBEDDING else things
+            cloud = measure_cloud(moments, spectra=spectra, neighbours=neighbours, things=called)
             found.rows += cloud_rows(cloud, site=name, layer=layers[name], **shared)
             found.verdicts.append({"model": label, "site": name, **cloud.verdict.as_dict()})
             notes += [(name, note) for note in cloud.notes]

@@ -78,7 +78,7 @@ def _observers(model: OpenModel | None, job: Job) -> dict[str, Any]:
 
     settings, found = job.settings, {}
     if "hidden" in settings.sites:
-        sample = {"sample": SAMPLE if settings.spectrum else 0}
+        sample = {"sample": SAMPLE if settings.spectrum != "none" else 0}
         found["hidden"] = HiddenSums() if model is None else hidden_sums(model, settings, job.machine, **sample)
     if "attention" in settings.sites:
         found["attention"] = attention_sums(settings)
