@@ -49,10 +49,8 @@ def parse_device_map(written: str | None) -> dict[str, Any]:
         text = written if written.lstrip().startswith("{") else Path(written).read_text(encoding="utf-8")
         found = json.loads(text)
     except (OSError, ValueError) as problem:
-        got = str(problem).partition("\n")[0]
-        raise UsageError(
-            "not a device map", where=written[:80], got=got, expected=" | ".join((*MAPS, "JSON"))
-        ) from problem
+        expected = " | ".join((*MAPS, "JSON"))
+        raise UsageError("not a device map", where=written[:80], got=problem, expected=expected) from problem
     if not isinstance(found, dict) or not all(isinstance(device, str | int) for device in found.values()):
         raise UsageError(
             "not a device map", where=written[:80], expected='{"module": "device", …}, "" for all the rest'

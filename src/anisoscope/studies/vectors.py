@@ -44,7 +44,7 @@ class VectorsSettings(VectorFiles):
     spectrum: bool = option("Measure the covariance spectrum too.", True)
     neighbours: bool = option("Measure neighbourhoods too (on a sample).", True)
     rows_per_group_sample: float | None = option(
-        "Only this share of the rows (.parquet, .arrow), drawn by row group: a first look, with intervals by row group.",
+        "A first look: only this share of the rows (.parquet, .arrow), drawn by row group, which intervals go by.",
         None,
         gt=0,
         lt=1,
