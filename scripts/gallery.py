@@ -39,7 +39,7 @@ COMMANDS = {
     "minilm-tuned": f"measure pypi/sre-embedding-model {_PLACES} $TEXT --limit 10",
     "minilm-pair": "compare $RUNS/minilm $RUNS/minilm-tuned",
     "mpnet": f"measure sentence-transformers/all-mpnet-base-v2 {_PLACES} $OPENINGS --limit 30 --no-neighbours"
-    " --no-spectrum",
+    " --spectrum none",
     "smollm2": f"measure {SMOLLM2} {_PLACES} $OPENINGS --no-neighbours",
     "rxnfp": f"measure rxnfp/bert_pretrained rxnfp/bert_ft_10k_25s rxnfp/bert_ft {_REACTIONS} --no-neighbours",
     "whisper": f"measure openai/whisper-tiny.en {_PLACES} $WEIGHTS/data/sounds --limit 15 --no-neighbours",

@@ -315,7 +315,7 @@ def test_a_large_dimension_builds_no_square_matrix() -> None:
     moments = Moments(LARGEST_SPECTRUM + 1)
     moments.update(torch.ones(2, LARGEST_SPECTRUM + 1))
     assert moments.sums().second is None
-    assert max(tensor.numel() for tensor in moments.state().values()) < 40 * LARGEST_SPECTRUM
+    assert max(tensor.numel() for tensor in moments.state().values()) < 600 * LARGEST_SPECTRUM  # the sketch
 
 
 def test_memory_does_not_grow_with_the_number_of_vectors() -> None:

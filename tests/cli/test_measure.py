@@ -73,7 +73,7 @@ def test_a_table_names_sites_values_and_verdict(command, texts, gpt2, tmp_path):
 def test_options_reach_the_measurement(command, texts, gpt2, tmp_path):
     words = ["measure", "zoo/gpt2", "--models-dir", gpt2.parents[1], "--data", texts, "--documents", "file", "--json"]
     words += ["--sites", "block.*", "--sites", "final_norm", "--specials", "drop", "--limit", "3", "--length", "10"]
-    done = command(*words, "--no-spectrum", "--no-neighbours", "--no-figures", "--out", tmp_path / "run")
+    done = command(*words, "--spectrum", "none", "--no-neighbours", "--no-figures", "--out", tmp_path / "run")
     assert done.code == 0, done.err
     rows = json.loads(done.out)["measurements"]
     assert {row["site"] for row in rows} == {"block.0", "block.1", "block.2", "final_norm", "layers"}

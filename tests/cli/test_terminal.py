@@ -30,7 +30,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def measured(world: Path, out: Path, *names: str) -> list[object]:
     named = [word for name in names for word in ("--name", name)]
-    texts = ["--data", world / "texts.txt", "--documents", "lines", "--no-neighbours", "--no-spectrum", "--no-figures"]
+    texts = [
+        "--data",
+        world / "texts.txt",
+        "--documents",
+        "lines",
+        "--no-neighbours",
+        "--spectrum",
+        "none",
+        "--no-figures",
+    ]
     return ["measure", *[world / "gpt2"] * len(names), *named, *texts, "--out", out]
 
 

@@ -22,7 +22,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-MEASURE = "measure gpt2 --data texts.txt --documents lines --no-neighbours --no-spectrum --no-figures"
+MEASURE = "measure gpt2 --data texts.txt --documents lines --no-neighbours --spectrum none --no-figures"
 ATTENTION = "attention gpt2 --data texts.txt --documents lines --no-figures"
 VECTORS = "vectors x.npy --no-neighbours"
 WRONG = {  # what was written for what was meant, and the exit code

@@ -4,10 +4,11 @@ For vectors x with unit vectors u = x/‖x‖, per jackknife group g (a hash of 
 
     n_g, Σx, Σu, Σ‖x‖, Σ‖x‖², ΣΣ_k x_k⁴, and over the sequences s of the group: Σ_s ‖Σ_{i∈s} u_i‖², Σ_s n_s²
 
-and over the whole cloud Σ u∘u and the raw second moment Σ xxᵀ. Sums add, so chunks, shards and processes merge in any
-order; subtracting one group's sums gives the jackknife. First positions are kept apart (`first`) from the others
-(`rest`); `all` is their sum. Statistics that need whole vectors (neighbours, quantiles) come from the reservoir;
-with `maxima`, the largest entries and a histogram of all entries are kept too (`maxima.Extremes`).
+and over the whole cloud Σ u∘u and the raw second moment Σ xxᵀ (above d = 4,096 its `sketch`, and Σ x∘x). Sums add, so
+chunks, shards and processes merge in any order; subtracting one group's sums gives the jackknife. First positions are
+kept apart (`first`) from the others (`rest`); `all` is their sum. Statistics that need whole vectors (neighbours,
+quantiles) come from the reservoir; with `maxima`, the largest entries and a histogram of all entries are kept too
+(`maxima.Extremes`).
 
 Precision: unit sums are float64 throughout. The second moment is a float32 Gram matrix of each chunk about the chunk's
 own mean, plus float64 rank-one terms that move it back to the origin: with y = x − μ and r = Σx − bμ,
@@ -35,12 +36,13 @@ from anisoscope.accumulate.keys import GROUPS, Keys, group_of
 from anisoscope.accumulate.maxima import Extremes
 from anisoscope.accumulate.reservoir import CAPACITY, Reservoir
 from anisoscope.accumulate.sequences import Finished, Sequences
+from anisoscope.accumulate.sketch import COLUMNS, projection
 from anisoscope.accumulate.sums import LONG, Sample, Sums, sums_of
 from anisoscope.errors import UsageError
 from anisoscope.geometry.scale import SAFE
 
-LARGEST_SPECTRUM = 4096  # above this d, a d×d matrix is not built: the spectrum comes from the reservoir
-_HUGE = 65_536  # above this d (flattened maps), fewer jackknife groups, so that the group sums stay in memory
+LARGEST_SPECTRUM = 4096  # above this d, a d×d matrix is not built: the spectrum comes from a sketch
+_HUGE = 65_536  # above this d (flattened maps) no sketch either, and fewer jackknife groups: sums stay in memory
 _BLOCK = 512  # rows in float64 at a time: they stay in the cache
 _GRAM_BLOCK = 8192  # a multiple of _BLOCK
 _PANEL = 128
@@ -84,6 +86,7 @@ class Moments:
             raise UsageError("a cloud needs at least one dimension", got=f"d = {d}")
         self.d, self.seed = d, seed
         self.spectrum = spectrum and d <= LARGEST_SPECTRUM
+        self.sketched = spectrum and LARGEST_SPECTRUM < d <= _HUGE
         self.groups = groups if groups is not None else (GROUPS if d <= _HUGE else GROUPS // 4)
         self.device = torch.device(device)
         limit = max(_FEWEST_OPEN if d <= _HUGE else 16, open_bytes // (16 * d))
@@ -111,6 +114,8 @@ class Moments:
         part |= {name: self._zeros(g) for name in ("norm", "norm2", "fourth", "energy", "pairs", "sequences")}
         part |= {"n": self._zeros(g, dtype=torch.int64)}
         part |= {name: self._zeros(1, dtype=torch.int64) for name in ("zero", "nonfinite", "single")}
+        if self.sketched:
+            part |= {"sketch": self._zeros(d, COLUMNS), "square": self._zeros(d)}
         return part | ({"second": self._zeros(d, d)} if self.spectrum else {})
 
     # -- taking vectors in -------------------------------------------------------------------------------------------
@@ -158,7 +163,7 @@ class Moments:
         if self.extremes is not None:
             self.extremes.update(x, sequences, positions)
         block_sums = self._add_directions(x, norms, sequences, first, whole=whole)
-        if self.spectrum:
+        if self.spectrum or self.sketched:
             self._add_second_moment(x, norms, first, block_sums)
 
     def arrivals(self, sequences: Keys | None, n: int) -> NDArray[np.int64]:
@@ -246,7 +251,7 @@ class Moments:
             torch.div(block, norms[rows, None], out=units)
             sum_unit.index_add_(0, where[rows], units)
             total, apart = block_sums[start // _GRAM_BLOCK], np.flatnonzero(first[rows])
-            if self.spectrum:
+            if self.spectrum or self.sketched:
                 total[0] += block.sum(0)
             if len(apart):
                 at = torch.from_numpy(apart).to(x.device)
@@ -274,7 +279,7 @@ class Moments:
             self._add_gram("rest", x[rows], sums[0], without=apart)
             if len(apart):
                 firsts = x[rows][apart]
-                if len(apart) <= _FEW:
+                if len(apart) <= _FEW and self.spectrum:
                     self._sums["first.second"].addmm_(firsts.double().T, firsts.double())
                 else:
                     self._add_gram("first", firsts, sums[1])
@@ -289,10 +294,21 @@ class Moments:
         if without is not None and len(without):
             y[without] = 0.0
         half = total - 0.5 * n * shift  # rμᵀ + μrᵀ + bμμᵀ = (r + bμ/2)μᵀ + μ(r + bμ/2)ᵀ, with r = Σx − bμ
+        if self.sketched:
+            self._add_sketch(part, y, half, shift)
+            return
         second = self._sums[f"{part}.second"]
         second += _gram(y)
         self._sums[f"{part}.single"] += n * (x.dtype == torch.float32)
         second.addmm_(torch.stack([half, shift], 1), torch.stack([shift, half]))
+
+    def _add_sketch(self, part: str, y: torch.Tensor, half: torch.Tensor, shift: torch.Tensor) -> None:
+        """Add Σxxᵀ·Ω and Σx∘x of a block, from its rows about their mean and the terms that move them back."""
+        omega = torch.tensor(projection(self.d, self.seed), device=y.device)
+        sketch, square = self._sums[f"{part}.sketch"], self._sums[f"{part}.square"]
+        sketch += (y.T @ (y @ omega.to(y.dtype))).double()
+        sketch.addmm_(torch.stack([half, shift], 1), torch.stack([shift, half]) @ omega)
+        square += y.square().sum(0, dtype=torch.float64) + 2 * half * shift
 
     def seal(self) -> None:
         """Close every open sequence. What is merged after that must hold whole sequences, on both sides."""
@@ -320,7 +336,8 @@ class Moments:
         names |= {"cross.energy", "cross.pairs", "cross.sequences"}
         closed = self._sums | {name: self._sums[name].clone() for name in names}
         self._add_finished(self._sequences.stacked(self._sequences.open), closed)
-        return sums_of({name: tensor.cpu().numpy() for name, tensor in closed.items()}, positions)
+        arrays = {name: tensor.cpu().numpy() for name, tensor in closed.items()}
+        return sums_of(arrays | {"meta": np.array([self.d, self.groups, 0, self.seed])}, positions)
 
     def sample(self) -> Sample:
         """The vectors that were kept whole."""
@@ -329,11 +346,11 @@ class Moments:
     def merge(self, other: Moments) -> None:
         """Add what another Moments saw; refuses one of another kind, and sequences that were closed in two places."""
         mine, theirs = (
-            (m.d, m.groups, m.spectrum, m.seed, m.reservoir.capacity, m.reservoir.seed, m.extremes is not None)
+            (m.d, m.groups, m.spectrum, m.sketched, m.seed, m.reservoir.capacity, m.reservoir.seed, m.extremes is None)
             for m in (self, other)
         )
         if mine != theirs:
-            names = "d, groups, spectrum, seed, capacity and seed of the reservoir, maxima"
+            names = "d, groups, spectrum, sketch, seed, capacity and seed of the reservoir, maxima"
             raise UsageError(f"cannot merge moments of different kinds ({names})", got=theirs, expected=mine)
         self._sequences.check_merge(other._sequences)
         for name, tensor in self._sums.items():
@@ -350,7 +367,9 @@ class Moments:
             **{f"reservoir.{name}": tensor for name, tensor in self.reservoir.state().items()},
             **self._sequences.state(),
             **{f"extremes.{name}": t.clone() for name, t in (self.extremes.state() if self.extremes else {}).items()},
-            "meta": torch.tensor([self.d, self.groups, int(self.spectrum), self.seed, self.open_limit]),
+            "meta": torch.tensor(
+                [self.d, self.groups, int(self.spectrum or self.sketched), self.seed, self.open_limit]
+            ),
         }
 
     def _nothing(self, name: str) -> bool:

@@ -12,11 +12,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from anisoscope.accumulate.sketch import Sketched, projection, read_sketch
 from anisoscope.geometry.rows import in_span
 
 Array = NDArray[np.float64]
 _COUNTS = ("zero", "nonfinite")  # of vectors that n does not count
-LONG = ("x", "unit", "unit2", "second")  # sums of d numbers and more
+LONG = ("x", "unit", "unit2", "second", "sketch", "square")  # sums of d numbers and more
 _WIDE = 4  # with so many dimensions per vector, a sample is looked at within its span
 Keys = NDArray[np.uint64]
 SQUARES = (1e-280, 1e280)
@@ -40,6 +41,9 @@ class Sums:
     second: Array | None  # (d, d) Σ xxᵀ, where it was kept
     zero: int
     nonfinite: int
+    sketch: Array | None = None  # (d, k) Σ x(xᵀΩ), where d is too large for `second`
+    diagonal: Array | None = None  # (d,) Σ x∘x, beside the sketch
+    seed: int = 0  # of Ω
     single: bool = False  # whether products of float32 are in `second`: its rounding is theirs
     squares: bool = True  # False where float64 cannot hold the squares: `group_norm2` is NaN, `second` missing
 
@@ -104,11 +108,34 @@ def sums_of(tensors: Mapping[str, NDArray], positions: str) -> Sums:
         group_sequences=tensors["cross.sequences"] if positions == "all" else total("sequences"),
         sum_unit2=total("unit2"),
         second=total("second") if squares and "rest.second" in tensors else None,
+        sketch=total("sketch") if squares and "rest.sketch" in tensors else None,
+        diagonal=total("square") if squares and "rest.square" in tensors else None,
+        seed=int(tensors["meta"][3]) if "meta" in tensors else 0,
         zero=int(total("zero").sum()),
         nonfinite=int(total("nonfinite").sum()),
         single=any(tensors[name].any() if (name := f"{part}.single") in tensors else True for part in parts),
         squares=squares,
     )
+
+
+def sketched(sums: Sums, *, centred: bool) -> Sketched:
+    """What the sketch says of the covariance, or of Σxxᵀ/n (`centred=False`)."""
+    assert sums.sketch is not None
+    omega = projection(sums.d, sums.seed)
+    product, trace, degrees = sums.sketch, sums.sum_norm2, sums.n
+    if centred:
+        product = product - np.outer(sums.sum_x, sums.sum_x @ omega) / sums.n
+        trace, degrees = trace - float(sums.sum_x @ sums.sum_x) / sums.n, sums.n - 1
+    return read_sketch(product / max(degrees, 1), omega, max(trace, 0.0) / max(degrees, 1))
+
+
+def variances(sums: Sums) -> Array | None:
+    """(d,) the variance of every coordinate, exact; None where no squares were kept."""
+    if sums.n < 2 or (sums.second is None and sums.diagonal is None):
+        return None
+    squares = sums.diagonal if sums.second is None else np.diag(sums.second)
+    assert squares is not None
+    return np.maximum(squares - np.square(sums.sum_x) / sums.n, 0.0) / (sums.n - 1)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,9 @@ def model_inputs(module: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, A
     options: dict[str, Any] = {"use_cache": False} if "use_cache" in taken else {}
     if weight is None:
         return {**inputs, **options}
+    device = "cpu" if weight.is_meta else weight.device  # offloaded: accelerate brings inputs and weights together
     moved = {
-        name: tensor.to(weight.device, weight.dtype if tensor.is_floating_point() else tensor.dtype)
+        name: tensor.to(device, weight.dtype if tensor.is_floating_point() else tensor.dtype)
         for name, tensor in inputs.items()
     }
     return moved | options

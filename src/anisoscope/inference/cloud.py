@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from anisoscope.accumulate.sums import Sums
-from anisoscope.geometry import outliers, spectrum
+from anisoscope.accumulate.sums import Sums, variances
+from anisoscope.geometry import outliers
 from anisoscope.inference.directions import direction_estimates
 from anisoscope.inference.estimates import Estimate
 from anisoscope.inference.extremes import extreme_estimates
@@ -70,11 +68,10 @@ def measure_cloud(
 
 def _outlier_share(sums: Sums) -> float | None:
     """How much of the variance the outlier dimensions hold."""
-    if sums.second is None or sums.n < 2:
+    spread = variances(sums)
+    if spread is None or not spread.sum() > 0:
         return None
-    variances = np.diag(spectrum.covariance(sums.second, sums.sum_x, sums.n))
-    outlying = outliers.outlier_dimensions(variances)
-    return float(variances[outlying].sum() / variances.sum()) if variances.sum() > 0 else None
+    return float(spread[outliers.outlier_dimensions(spread)].sum() / spread.sum())
 
 
 def _notes(sums: Sums, moments: Moments, *, spectra: bool) -> tuple[str, ...]:
@@ -87,6 +84,8 @@ def _notes(sums: Sums, moments: Moments, *, spectra: bool) -> tuple[str, ...]:
     sampled = len(moments.reservoir.sample())
     if not sums.squares:
         notes.append("norms beyond 1e±140: metrics that need their squares are missing; rescale the vectors")
+    elif spectra and sums.sketch is not None:
+        notes.append("spectrum from a sketch: the notes of its rows give the error")
     elif spectra and sums.second is None and sums.n:
         notes.append(f"spectrum from a sample of {sampled} vectors")
     if moments.reservoir.unfit:

@@ -1,10 +1,11 @@
 """Estimates of the shape of a cloud: its covariance spectrum, with intervals and nulls.
 
-The eigenvalues come from the exact second moment where it was kept, else from the reservoir (d above 4,096), and the
-note says which. Their interval needs leave-one-group-out spectra; group covariances would cost 32·d² memory, so they
-are taken to first order: with eigenvectors v_k, dλ_k = v_kᵀ dC v_k, and the change of C without a group is read from
-the reservoir's vectors projected on v_k. Where every vector is a sequence of its own, the standard error is that of n
-vectors (the reservoir's, times √(m/n)); else the reservoir's own is kept, which is the wider.
+The eigenvalues come from the exact second moment where it was kept, else from its sketch (d above 4,096), else from the
+reservoir (d above 65,536, or sums of earlier versions), and the note says which. Their interval needs leave-one-group-
+out spectra; group covariances would cost 32·d² memory, so they are taken to first order: with eigenvectors v_k,
+dλ_k = v_kᵀ dC v_k, and the change of C without a group is read from the reservoir's vectors projected on v_k. Where
+every vector is a sequence of its own, the standard error is that of n vectors (the reservoir's, times √(m/n)); else the
+reservoir's own is kept, which is the wider.
 Cost: one d×d eigendecomposition and one (m, d)·(d, d) product a spectrum.
 """
 
@@ -18,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anisoscope.accumulate.keys import GROUPS, Keys, group_of
-from anisoscope.accumulate.sums import Sample, Sums
+from anisoscope.accumulate.sketch import Sketched
+from anisoscope.accumulate.sums import Sample, Sums, sketched, variances
 from anisoscope.geometry import outliers, spectrum
 from anisoscope.geometry.rows import row_blocks
 from anisoscope.inference.estimates import Estimate, estimated
@@ -28,6 +30,12 @@ from anisoscope.inference.thresholds import THRESHOLDS
 
 Array = NDArray[np.float64]
 SPECTRA = ("covariance", "second moment")
+SMALLEST = ("condition_number", "power_law_alpha")  # read small eigenvalues, which a sketch does not resolve
+ENTROPY = (
+    "effective_rank",
+    "rankme",
+    0.01,
+)  # read all: missing where more of the variance lies beyond the axes
 ENOUGH = THRESHOLDS.vectors_per_dimension  # below, spectral values are mostly bias
 
 
@@ -42,6 +50,7 @@ class Spectrum:
     shrink: float  # from the reservoir's standard error to that of the n vectors
     note: str
     d: int
+    missing: tuple[str, ...] = ()  # metrics that these eigenvalues cannot give
 
     def value(self, metric: Metric) -> float | None:
         return self._of(metric, self.values)
@@ -100,7 +109,7 @@ def few_vectors(n: int, d: int) -> str:
 
 def spectral_estimate(metric: Metric, found: Spectrum, d: int) -> Estimate:
     """One metric of a spectrum, with its interval and null."""
-    value = found.value(metric)
+    value = None if metric.name in found.missing else found.value(metric)
     low, high = found.interval(metric, value)
     null = int((found.values == 0).sum())
     lost = f"no variance beyond rounding in {null} of {d} directions" if value is None and null else ""
@@ -110,7 +119,14 @@ def spectral_estimate(metric: Metric, found: Spectrum, d: int) -> Estimate:
 
 def cloud_spectrum(sums: Sums, sample: Sample, *, centred: bool) -> Spectrum:
     """The spectrum of the covariance, or of the raw second moment (`centred=False`)."""
-    if sums.second is None:
+    missing: tuple[str, ...] = ()
+    if sums.second is None and sums.sketch is not None:
+        x, found = sample.x - (sums.sum_x / sums.n if centred else 0.0), sketched(sums, centred=centred)
+        values, squares = found.spectrum(), _projected(x, found)
+        order = np.argsort(-values, kind="stable")
+        values, squares = values[order], squares[:, order]
+        n, note, missing = sums.n, _sketch_note(found), _not_known(found)
+    elif sums.second is None:
         x = sample.span
         values, squares = _spectrum_of_rows(x - x.mean(0) if centred else x, degrees=len(x) - centred)
         n, note = len(x), f"spectrum from a sample of {len(x)} vectors"
@@ -122,13 +138,13 @@ def cloud_spectrum(sums: Sums, sample: Sample, *, centred: bool) -> Spectrum:
         x = sample.x - (sums.sum_x / sums.n if centred else 0.0)
         squares, n, note = np.square(x @ vectors), sums.n, ""
     if not len(x):  # float32 cannot hold the vectors: no interval
-        return Spectrum(values, np.empty((0, sums.d)), np.empty(0), n, 1.0, note, sums.d)
+        return Spectrum(values, np.empty((0, sums.d)), np.empty(0), n, 1.0, note, sums.d, missing)
     without, sizes = changes_without_each(squares, sample.keys)
     shrink = reservoir_shrink(sums, len(x))
     left_out = np.clip(values + without, 0, None)
     absent = max(0, min(sums.d, len(x)) - len(values))  # a sample has no variance elsewhere
     padded = np.pad(values, (0, absent)), np.pad(left_out, ((0, 0), (0, absent)))
-    return Spectrum(*padded, sizes, n, shrink, note, sums.d)
+    return Spectrum(*padded, sizes, n, shrink, note, sums.d, missing)
 
 
 def changes_without_each(rows: Array, keys: Keys) -> tuple[Array, Array]:
@@ -142,7 +158,8 @@ def changes_without_each(rows: Array, keys: Keys) -> tuple[Array, Array]:
 
 def reservoir_shrink(sums: Sums, m: int) -> float:
     """What takes the standard error of a reservoir of m to that of all vectors, where each is its own sequence."""
-    independent = sums.sequences == sums.n and sums.second is not None
+    known = sums.second is not None or sums.sketch is not None
+    independent = sums.sequences == sums.n and known
     return min(1.0, (m / sums.n) ** 0.5) if independent else 1.0
 
 
@@ -161,6 +178,26 @@ def _rounding(sums: Sums, matrix: Array, values: Array, vectors: Array) -> Array
     return factor * unit * (along @ np.diag(matrix)) + (factor + sums.d) * 2.0**-52 * raw
 
 
+def _projected(x: Array, found: Sketched) -> Array:
+    """Each row's squared projections on the axes of a sketch; what is left of its norm is spread over the rest."""
+    squares = np.square(x @ found.axes)
+    rest = np.maximum(np.square(x).sum(1) - squares.sum(1), 0.0)
+    beyond = len(found.axes) - found.axes.shape[1]
+    return np.concatenate([squares, np.repeat(rest[:, None] / max(beyond, 1), beyond, axis=1)], axis=1)
+
+
+def _not_known(found: Sketched) -> tuple[str, ...]:
+    """The metrics that the eigenvalues of a sketch cannot give."""
+    *names, share = ENTROPY
+    return SMALLEST if found.rest <= share * found.trace else (*SMALLEST, *map(str, names))
+
+
+def _sketch_note(found: Sketched) -> str:
+    """How far eigenvalues may be off, as a share of the variance."""
+    error = found.error / found.trace if found.trace > 0 else 0.0
+    return f"estimated from a sketch of {found.axes.shape[1]} axes: eigenvalues to {error:.2g} of the variance"
+
+
 def _spectrum_of_rows(x: Array, *, degrees: int) -> tuple[Array, Array]:
     """Eigenvalues of xᵀx/degrees by the smaller Gram matrix, and each row's squared projections (m, r)."""
     values, vectors = np.linalg.eigh(x @ x.T)
@@ -170,11 +207,9 @@ def _spectrum_of_rows(x: Array, *, degrees: int) -> tuple[Array, Array]:
 
 
 def _outliers(sums: Sums, sample: Sample) -> list[Estimate]:
-    if sums.second is None:
-        variances, n = _variances(sample.x), len(sample)
-    else:
-        variances, n = np.diag(spectrum.covariance(sums.second, sums.sum_x, sums.n)), sums.n
-    outlying, carrying = outliers.outlier_dimensions(variances), outliers.mean_dimensions(sums.sum_x / sums.n)
+    exact = variances(sums)
+    spread, n = (_variances(sample.x), len(sample)) if exact is None else (exact, sums.n)
+    outlying, carrying = outliers.outlier_dimensions(spread), outliers.mean_dimensions(sums.sum_x / sums.n)
     return [
         estimated(METRICS["outlier_dimensions"], float(len(outlying)), n=n, d=sums.d, note=_listed(outlying)),
         estimated(METRICS["mean_dimensions"], float(len(carrying)), n=sums.n, d=sums.d, note=_listed(carrying)),

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from anisoscope.errors import ModelError, UsageError
 from anisoscope.models import gguf
-from anisoscope.models.devices import check_device
+from anisoscope.models.devices import check_device, parse_device_map
 from anisoscope.models.fingerprint import Fingerprinting, ModelFiles, module_fingerprint, start_fingerprint
 from anisoscope.models.hub import fetch, first_line
 from anisoscope.models.loading import check_folder, load_weights, quiet
@@ -88,6 +88,7 @@ def open_model(
     tower: str | None = None,
     dtype: str = "float32",
     device: str = "cpu",
+    device_map: str | None = None,
     trust_remote_code: bool = False,
     models_dir: str | Path | None = None,
     processor: Any = None,
@@ -100,6 +101,7 @@ def open_model(
 
     - `revision`: a branch, tag or commit of a hub model (a folder has none).
     - `modality`: overrides what the model's class says; `tower`: `text` or `vision` of a composite model (CLIP).
+    - `device_map`: spread the model over devices: `auto`, or modules and devices as JSON (see `devices`).
     - `trust_remote_code`: allow the Python files of the model's repository to run.
     - `models_dir`: a mirror laid out as `owner/name[@revision]`, looked in first.
     - `processor`: a tokenizer, image processor or feature extractor in memory, instead of the one beside the model;
@@ -110,7 +112,7 @@ def open_model(
     - `prompt`: what leads every text that becomes a vector: a prompt of the model by name, or the words themselves.
     """
     os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
-    precision, device = _precision(dtype), check_device(device)
+    precision, device, spread = _precision(dtype), check_device(device), parse_device_map(device_map)
     if not isinstance(where, (str, Path)):
         opened = _adopt(where, processor=processor, tokenizer=tokenizer, modality=modality, tower=tower)
         if pool == "auto" and is_composite(where):
@@ -132,14 +134,15 @@ def open_model(
         local = place if place.kind == "gguf" else Place("folder", place.name, path=folder)
         beside = tokenizer_folder(tokenizer, models_dir=models_dir)
         with _unchanged(start_fingerprint(local, tokenizer=beside)) as reading:
-            module = _completed(load_weights(opener, body, config=config, dtype=precision, **options), config, body)
+            loaded = load_weights(opener, body, config=config, dtype=precision, **options, **spread)
+            module = _completed(loaded, config, body)
         kind = modality_of(module, override=modality)
         if tokenizer is not None:
             processor = open_tokenizer(beside, module, trust_remote_code=trust_remote_code)
         elif processor is None:
             processor = open_processor(body, modality=kind, config=config, **options)
     opened = OpenModel(
-        module=module.to(device),
+        module=module if spread else module.to(device),
         processor=processor,
         modality=kind,
         name=place.name if tower is None else f"{place.name}:{tower}",
@@ -325,7 +328,8 @@ def _notes(place: Place, folder: Path, module: nn.Module) -> tuple[str, ...]:
         notes.append(f"commit {folder.name}")
     if place.kind == "gguf":
         notes.append(f"weights dequantised from {place.path.name if place.path else 'GGUF'}")
-    broken = [name for name, weight in module.state_dict().items() if not torch.isfinite(weight).all()]
+    held = ((name, weight) for name, weight in module.state_dict().items() if not weight.is_meta)  # not offloaded
+    broken = [name for name, weight in held if not torch.isfinite(weight).all()]
     if broken:
         notes.append(f"{len(broken)} weights hold values that are not finite, {broken[0]} first")
     return tuple(notes)

@@ -114,7 +114,8 @@ class Job:
         given = {"processor": self.given["processor"]} if self.given.get("processor") is not None else {}
         name, revision = (name, None) if module is not None else split_revision(name)
         options = {**wanted, **place, **given, **({} if revision is None else {"revision": revision}), **options}
-        model = open_model(name if module is None else module, device=self.machine.device, **options)
+        device = {"device": self.machine.device, "device_map": self.machine.device_map}
+        model = open_model(name if module is None else module, **device, **options)
         if label is not None:
             model = replace(model, name=label)
         self.remember(
@@ -170,7 +171,12 @@ class Job:
             given = self.given.get(field)
             if given is not None and self.given.get("groups") is not None and field == "files":
                 options = {"groups": self.given["groups"]}
+            share = getattr(self.settings, "rows_per_group_sample", None)
             source = open_vectors(getattr(self.settings, field) if given is None else given, **options)
+            if share is not None:
+                from anisoscope.inputs.vectors.sampled import SampledSource
+
+                source = SampledSource(source, share, self.settings.seed)
             self._sources[key] = source
             self.remember(field, kind="vectors", name=source.name, fingerprint=source.fingerprint())
         return self._sources[key]

@@ -153,6 +153,21 @@ Modality = Literal["text", "speech", "vision"]
 Dtype = Literal["float32", "float64", "bfloat16", "float16"]
 
 
+def parse_spectrum(value: Any) -> Any:
+    """`all`, `every:4`, `last` or `none`; true and false are all and none.
+
+    >>> parse_spectrum(False), parse_spectrum("every:4")
+    ('none', 'every:4')
+    """
+    word = {True: "all", False: "none"}[value] if isinstance(value, bool) else value
+    if isinstance(word, str) and re.fullmatch(r"all|last|none|every:[1-9]\d{0,3}", word):
+        return word
+    raise ValueError("write all, every:4 (each fourth block and the last), last, or none")
+
+
+Spectrum = Annotated[str, BeforeValidator(parse_spectrum)]
+
+
 class Sample(Settings):
     """How many vectors are kept whole, for the statistics that need a sample."""
 
@@ -219,6 +234,7 @@ class Hidden(Settings):
     )
     whisper_window: Literal["speech", "all"] = option("Whisper's encoder: states that hear speech, or all.", "speech")
     parts: bool = option("What attention and MLP of each block add, too (block.3.attention, block.3.mlp).", False)
+    spectrum: Spectrum = option("Sites whose covariance spectrum is measured: all, every:4, last or none.", "all")
 
 
 class Excerpts(Settings):
@@ -240,6 +256,9 @@ class Machine(Settings):
     """Where and how fast a study runs; no number may depend on it."""
 
     device: str = option("cpu, cuda, cuda:1, mps …", "cpu")
+    device_map: str | None = option(
+        "Spread the model over devices: auto, or modules and devices as JSON (text or a file); needs accelerate.", None
+    )
     batch_tokens: int | None = option("Padded positions per batch (default 8192).", None, ge=1)
     models_dir: str | None = option("Mirror laid out as owner/name[@revision], looked in first.", None, paths=True)
     trust_remote_code: bool = option("Allow the model's own Python files to run.", False)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from anisoscope.runs.table import Row
     from anisoscope.runs.work.collected import Collected
 
-RUNS_MODEL = ("device", "batch_tokens", "models_dir", "trust_remote_code", "threads")
+RUNS_MODEL = ("device", "device_map", "batch_tokens", "models_dir", "trust_remote_code", "threads")
 OPENS_MODEL = ("models_dir", "trust_remote_code")
 SHARED = ("engine", "address", "workers", "gpus_per_worker", "shard")
 

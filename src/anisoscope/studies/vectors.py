@@ -6,7 +6,7 @@ One streaming pass, every metric from its sums, a verdict.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -51,6 +51,12 @@ class VectorsSettings(VectorFiles):
     keep_text: bool = option("Keep the names (--ids) of the sampled rows, for hovering and neighbours.", False)
     against: list[str] = option("A second cloud, to hold the first one against: files or globs.", [], paths=True)
     aligned: bool = option("Row i of one cloud belongs to row i of the other: compare them up to rotation.", False)
+    rows_per_group_sample: float | None = option(
+        "A first look: only this share of the rows (.parquet, .arrow), drawn by row group, which intervals go by.",
+        None,
+        gt=0,
+        lt=1,
+    )
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -65,7 +71,9 @@ def collect(job: Job) -> Collected:
     """One pass over the rows of the files; with a second cloud one over that, and one over both if they are aligned."""
     settings = job.settings
     source = job.vectors(column=settings.column, group=settings.group, ids=settings.ids)
-    found = {"": _named_hubs(job, source, sum_vectors(job, source, spectrum=settings.spectrum, texts=settings.keep_text))}
+    found = {
+        "": _named_hubs(job, source, sum_vectors(job, source, spectrum=settings.spectrum, texts=settings.keep_text))
+    }
     if settings.against:
         second = job.vectors("against", column=settings.column)
         found[two_clouds.AGAINST] = sum_vectors(job, second, label=two_clouds.AGAINST, spectrum=settings.spectrum)
@@ -115,6 +123,9 @@ def sum_vectors(job: Job, source: VectorSource, *, label: str = "", spectrum: bo
 
     part = job.sum_vectors(label or source.name, source, make, add)
     part.about |= {"data": {"name": source.name, "fingerprint": source.fingerprint(), "dimension": source.dim}}
+    drawn = getattr(source, "drawn", None)
+    if drawn is not None:
+        part.about["data"] |= {"drawn": drawn.words, "of": source.rows}
     return part
 
 
@@ -134,6 +145,9 @@ def conclude(settings: VectorsSettings, collected: Collected) -> Findings:
     if settings.keep_text:
         protocol["text"] = f"column {settings.ids}, kept for the sample (--keep-text)"
     rows, notes, verdicts = [], [], []
+    drawn = collected[""].about["data"].get("drawn")
+    if drawn is not None:
+        protocol |= {"sequence": "a row group", "rows": f"{drawn}, seed {settings.seed}"}
     for label, one in moments.items():
         check_something(one.sums())
         cloud = measure_cloud(one, spectra=settings.spectrum, neighbours=settings.neighbours, things="vectors")
@@ -146,6 +160,10 @@ def conclude(settings: VectorsSettings, collected: Collected) -> Findings:
         verdicts.append({"model": "", "site": label or SITE, **cloud.verdict.as_dict()})
     data = {**collected[""].about["data"], "rows": moments[""].sums().n}
     said: Any = Verdict.from_dict(verdicts[0])
+    if drawn is not None:
+        of = f" of {data['of']:,}" if data["of"] else ""
+        said = replace(said, sentence=f"From {data['rows']:,}{of} rows ({drawn}): {said.sentence}")
+        verdicts[0]["sentence"] = said.sentence
     if len(moments) > 1:
         found = two_clouds.pair_estimates(collected, moments)
         rows += [Row(site=two_clouds.PAIR, **asdict(one), protocol=words_of(protocol)) for one in found]

@@ -18,8 +18,6 @@ from anisoscope.models.locate import locate
 from anisoscope.models.open import open_model
 from s3_server import Server
 
-SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 300}
-
 
 def publish(server: Server, folder: Path, name: str) -> str:
     for file in folder.iterdir():
@@ -30,8 +28,11 @@ def publish(server: Server, folder: Path, name: str) -> str:
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bert")
+    config = BertConfig(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, vocab_size=300
+    )
     torch.manual_seed(0)
-    BertModel(BertConfig(**SIZE)).save_pretrained(folder, max_shard_size="30KB")  # several files and their index
+    BertModel(config).save_pretrained(folder, max_shard_size="30KB")  # several files and their index
     assert len(list(folder.glob("model-*.safetensors"))) > 1
     return folder
 
@@ -94,5 +95,5 @@ def test_a_folder_without_a_model_is_named(s3: Server) -> None:
     s3.put("empty/notes.txt", b"nothing here")
     with pytest.raises(ModelError, match=r"got:      notes.txt"):
         locate("s3://bucket/empty")
-    with pytest.raises(ModelError, match="no model in this folder|no such folder"):
+    with pytest.raises(ModelError, match=r"no model in this folder|no such folder"):
         locate("s3://bucket/none")

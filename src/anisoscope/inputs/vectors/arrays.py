@@ -118,7 +118,7 @@ class StoredArray:
         try:
             start = self.offset + first * self.raw.itemsize
             if isinstance(self.path, StoredObject):
-                values = np.frombuffer(self.path.read(start, count * self.raw.itemsize), self.raw)
+                values = np.frombuffer(self.path.read(start, count * self.raw.itemsize), self.raw).copy()
             else:
                 values = np.fromfile(self.path, self.raw, count, offset=start)
         except OSError as problem:

@@ -52,6 +52,7 @@ class VectorFile:
     dtype: str
     read: Callable[[int, Wanted], Iterator[Piece]]
     notes: tuple[str, ...] = ()
+    groups: bool = False  # whether chunks are the file's own (row groups, record batches), which can be read alone
 
 
 def steps(length: int, rows: int) -> Iterator[tuple[int, int]]:

@@ -57,6 +57,12 @@ class VectorBlock:
     keys: list[str] | None
     start: int
     ids: list[str] | None = None
+    chunk: int = 0
+    span: int = 0  # rows of the source that the block stands for, where some were left out
+
+    @property
+    def stop(self) -> int:
+        return self.start + (self.span or len(self.x))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,7 @@ class Opened:
     vectors: VectorFile
     digest: Callable[[], bytes]
     check: Callable[[], None]
+    stamp: Callable[[], object] = lambda: None
 
 
 class VectorSource:
@@ -95,6 +102,7 @@ class VectorSource:
         self.dim = files[0].dim
         self.rows = _total([file.rows for file in files])
         self.chunks = _total([file.chunks for file in files])
+        self.own_groups = all(file.groups for file in files)
         self.dtype = ", ".join(sorted({file.dtype for file in files}))
         self._as = np.float64 if any(is_wide(file.dtype) for file in files) else np.float32
 
@@ -113,7 +121,8 @@ class VectorSource:
             choose = every if wanted is None else _from(first, wanted)
             for number, count, rows in part.vectors.read(rows_per_block, choose):
                 if rows is not None:
-                    yield VectorBlock(rows.x.astype(self._as, copy=False), rows.keys, start, rows.ids)
+                    x = rows.x.astype(self._as, copy=False)
+                    yield VectorBlock(x, rows.keys, start, rows.ids, first + number)
                 start, chunks = start + count, number + 1
             part.check()
             first += chunks
@@ -219,7 +228,7 @@ def _open_file(file: FoundFile, columns: Columns) -> Opened:
         vectors = reader(path, columns)
     except OSError as problem:
         raise InputError("cannot open the file", where=path, got=problem.strerror or str(problem)) from problem
-    return Opened(file.key, vectors, digested, check)
+    return Opened(file.key, vectors, digested, check, lambda: before)
 
 
 def _check_dimensions(opened: Sequence[Opened]) -> None:

@@ -45,7 +45,7 @@ def open_parquet_vectors(path: Where, columns: Columns) -> VectorFile:
     chosen = choose_columns(schema, columns, path)
     names = _names(chosen)
     read = from_batches(lambda *how: parquet_batches(path, names, *how), schema, chosen, path)
-    return replace(read, rows=rows, chunks=chunks)
+    return replace(read, rows=rows, chunks=chunks, groups=True)
 
 
 def open_arrow_vectors(path: Where, columns: Columns) -> VectorFile:
@@ -54,7 +54,7 @@ def open_arrow_vectors(path: Where, columns: Columns) -> VectorFile:
     chosen = choose_columns(file.schema, columns, path)
     names = _names(chosen)
     read = from_batches(lambda *how: file.batches(names, *how), file.schema, chosen, path)
-    return replace(read, rows=file.rows, chunks=file.chunks, notes=file.notes)
+    return replace(read, rows=file.rows, chunks=file.chunks, notes=file.notes, groups=file.chunks is not None)
 
 
 def choose_columns(schema: pa.Schema, columns: Columns, where: object) -> Columns:

@@ -51,17 +51,18 @@ def blocks_of(source: VectorSource, unit: Unit, start: int = 0) -> Iterator[tupl
     size = max(1, min(_ROWS, _BYTES // (8 * source.dim)))
     wanted = None if unit.whole and not unit.filters else lambda chunk: unit.wants(chunk % VIRTUAL)
     for block in source.blocks(size, wanted=None if source.grouped else wanted):
-        first, after = block.start, block.start + len(block.x)
+        first, after = block.start, block.stop
         if after <= start:
             continue
-        kept = slice(max(0, start - first), None)
-        x, numbers = block.x[kept], np.arange(first, after)[kept]
+        kept = slice(max(0, start - first) if not block.span else 0, None)  # sampled blocks are never cut
+        x = block.x[kept]
+        numbers = np.arange(after - len(x), after)
         ids = None if block.ids is None else block.ids[kept]
         if block.keys is None:
             yield after, Rows(x, numbers, ids=ids)
             continue
         names = block.keys[kept]
-        if wanted is not None:
+        if wanted is not None and source.grouped:
             mine = np.array([unit.wants(virtual_shard(name)) for name in names], dtype=bool)
             x, names = x[mine], [name for name, ours in zip(names, mine, strict=True) if ours]
             numbers, ids = numbers[mine], None if ids is None else [ids[k] for k in np.flatnonzero(mine)]

@@ -13,7 +13,7 @@ there rows see everything, while only the positions that hear speech count as qu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from anisoscope.accumulate.rows import Rows
 from anisoscope.capture.attention.capture import AttentionCapture
 from anisoscope.capture.masks import count_positions
 from anisoscope.capture.sites import Site, body_of, find_sites
+from anisoscope.models.devices import sums_device
 from anisoscope.runs.work.collected import Accumulator, Collection
 
 if TYPE_CHECKING:
@@ -41,20 +42,23 @@ if TYPE_CHECKING:
 
 
 class HiddenSums(Collection):
-    """The moments of every site of a model, made as the sites show up."""
+    """The moments of every site of a model, made as the sites show up.
+
+    `spectrum` may be a function of all sites and one of them; without `device`, sums live with their layer.
+    """
 
     def __init__(
         self,
         capture: HiddenCapture | None = None,
         *,
-        spectrum: bool = True,
+        spectrum: bool | Callable[[Sequence[str], str], bool] = True,
         sample: int = 4096,
         seed: int = 0,
-        device: str = "cpu",
+        device: str | None = None,
     ) -> None:
         super().__init__()
-        self.capture = capture
-        self.made = {"spectrum": spectrum, "reservoir": sample, "seed": seed, "device": device, "maxima": True}
+        self.capture, self.spectrum, self.device = capture, spectrum, device
+        self.made = {"reservoir": sample, "seed": seed, "maxima": True}
         self._batch: Batch | None = None
         self._keys = np.zeros(0, dtype=np.uint64)
         self._starts = np.zeros(0, dtype=np.int64)
@@ -87,7 +91,7 @@ class HiddenSums(Collection):
     def take(self, site: str, vectors: Tensor, rows: RowIndex) -> None:
         """Add the vectors of one site in one batch."""
         if site not in self.parts:
-            self.parts[site] = Moments(vectors.shape[1], **self.made)
+            self.parts[site] = self._moments(site, vectors)
         self.parts[site].update(
             vectors,
             sequences=self._keys[rows.row],
@@ -95,6 +99,14 @@ class HiddenSums(Collection):
             first=rows.first,
             whole=self._batch is not None and self._batch.whole,
         )
+
+    def _moments(self, site: str, vectors: Tensor) -> Moments:
+        """Fresh sums, kept where the site's states are made (or on the CPU, where that device has no float64)."""
+        spectrum, device = self.spectrum, self.device or sums_device(str(vectors.device))
+        if callable(spectrum):
+            assert self.capture is not None
+            spectrum = spectrum([one.name for one in self.capture.sites], site)
+        return Moments(vectors.shape[1], spectrum=spectrum, device=device, **self.made)
 
     def about(self) -> dict[str, Any]:
         assert self.capture is not None

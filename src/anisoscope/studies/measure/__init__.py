@@ -21,7 +21,6 @@ from anisoscope.studies.measure.story import story
 class MeasureSettings(Models, Data, Hidden, Embedding, Sample, Excerpts):
     """What `anisoscope measure` is asked."""
 
-    spectrum: bool = option("Measure the covariance spectrum too.", True)
     neighbours: bool = option("Measure neighbourhoods too (on a sample).", True)
     logits: bool = option("Measure the logits of the language-model head too.", False)
 

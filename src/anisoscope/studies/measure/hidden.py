@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -50,11 +50,30 @@ class SiteRows:
 
 def hidden_sums(model: OpenModel, settings: Any, machine: Machine, **changes: Any) -> HiddenSums:
     """The observer of a model's hidden states, as the settings say."""
-    names = [*Hidden.model_fields] if "maps" in type(settings).model_fields else ["specials", "parts"]
+    names = [name for name in Hidden.model_fields if name != "spectrum"]
+    names = names if "maps" in type(settings).model_fields else ["specials", "parts"]
     asked = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
-    options = {"spectrum": settings.spectrum and asked.get("maps") != "flatten", "seed": settings.seed}
-    options |= {"sample": settings.sample, "device": sums_device(machine.device), **changes}
-    return HiddenSums(HiddenCapture(model.module, **asked), **options)
+    capture = HiddenCapture(model.module, **asked)
+    spectrum = with_spectrum("none" if asked.get("maps") == "flatten" else settings.spectrum)
+    return HiddenSums(capture, **{"sample": settings.sample, "seed": settings.seed, "spectrum": spectrum, **changes})
+
+
+def with_spectrum(asked: str) -> Callable[[Sequence[str], str], bool]:
+    """Whether the spectrum of a site is asked for, among all sites in order of computation.
+
+    >>> sites = ["embeddings", "block.0", "block.1", "block.2", "block.3", "final_norm"]
+    >>> [site for site in sites if with_spectrum("every:2")(sites, site)]
+    ['embeddings', 'block.1', 'block.3', 'final_norm']
+    """
+    word, _, step = asked.partition(":")
+
+    def wants(sites: Sequence[str], site: str) -> bool:
+        if word in ("all", "none"):
+            return word == "all"
+        after = len(sites) - 1 - sites.index(site)
+        return after % int(step) == 0 if word == "every" else after == 0
+
+    return wants
 
 
 def observers(model: OpenModel, settings: Any, machine: Machine) -> dict[str, Any]:
@@ -66,7 +85,7 @@ def observers(model: OpenModel, settings: Any, machine: Machine) -> dict[str, An
     asked = len(layers) < len(settings.sites)
     if asked or (model.encoder is not None and any(fnmatchcase(EMBEDDING, pattern) for pattern in settings.sites)):
         sample = {"sample": settings.sample, "seed": settings.seed}
-        found["embedding"] = embedding_sums(model, machine, spectrum=settings.spectrum, **sample)
+        found["embedding"] = embedding_sums(model, machine, spectrum=settings.spectrum != "none", **sample)
     if settings.logits:
         found["output"] = output_sums(model)
     return found | kept_texts(settings)
@@ -112,16 +131,17 @@ def encoder_of(model: OpenModel) -> Encoder:
     return model.encoder
 
 
-def site_rows(part: Part, label: str, *, spectrum: bool = True, neighbours: bool = True, **context: Any) -> SiteRows:
+def site_rows(part: Part, label: str, *, spectrum: str = "all", neighbours: bool = True, **context: Any) -> SiteRows:
     """Measure every site of a part, in order of computation; `context` fills further columns of the rows."""
     about = part.about
     there = {site: name for name in ("hidden", "embedding") for site in part.keys(name)}
     layers = dict(about["sites"])
     order = [name for name in layers if name in there]
+    states = [name for name in order if not is_embedding(name)]
     shared = {"model": label, "revision": about["model"]["revision"], "protocol": words_of(about["protocol"])}
     shared |= context
     things = THINGS.get(about["model"]["modality"], "vectors")
-    found, notes = SiteRows(), []
+    found, notes, wants = SiteRows(), [], with_spectrum(spectrum)
     read: dict[str, Sums] = {}
     with track("computing metrics", total=len(order), unit="sites") as bar:
         for name in order:
@@ -130,7 +150,7 @@ def site_rows(part: Part, label: str, *, spectrum: bool = True, neighbours: bool
             _check_something(name, read[name])
             cloud = measure_cloud(
                 moments,
-                spectra=spectrum,
+                spectra=spectrum != "none" if is_embedding(name) else wants(states, name),
                 neighbours=neighbours,
                 things=_things(name, things),
                 entered=read.pop(enters(name), None),

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from anisoscope.runs.job import Job
-from anisoscope.runs.settings import Data, Dtype, Embedding, Excerpts, Seeds, option
+from anisoscope.runs.settings import Data, Dtype, Embedding, Excerpts, Seeds, Spectrum, option
 from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study
 from anisoscope.runs.work.collected import Collected
 from anisoscope.studies.attention import Heads
@@ -37,7 +37,7 @@ class SweepSettings(Data, Heads, Embedding, Excerpts):
     sites: list[Part] = option("What to look at.", ["hidden", "attention"], min_length=1)
     specials: Literal["keep", "drop"] = option("Special tokens in hidden states: keep or drop.", "keep")
     parts: bool = option("What attention and MLP of each block add, too (block.3.attention, block.3.mlp).", False)
-    spectrum: bool = option("Measure the spectrum of hidden states too.", False)
+    spectrum: Spectrum = option("Sites whose covariance spectrum is measured: all, every:4, last or none.", "none")
     dtype: Dtype = option("Precision of the models.", "float32")
 
 

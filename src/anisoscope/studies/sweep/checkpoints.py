@@ -89,11 +89,11 @@ def _observers(model: OpenModel | None, job: Job) -> dict[str, Any]:
     from anisoscope.runs.work.outputs import OutputSums
 
     settings, found = job.settings, {}
-    sample = {"sample": SAMPLE if settings.spectrum else 0}
+    sample = {"sample": 0 if settings.spectrum == "none" else SAMPLE}
     if "hidden" in settings.sites:
         found["hidden"] = HiddenSums() if model is None else hidden_sums(model, settings, job.machine, **sample)
     if "embedding" in settings.sites:
-        options = {**sample, "spectrum": settings.spectrum}
+        options = {**sample, "spectrum": settings.spectrum != "none"}
         found["embedding"] = EmbeddingSums() if model is None else embedding_sums(model, job.machine, **options)
     if "attention" in settings.sites:
         found["attention"] = attention_sums(settings)

@@ -95,7 +95,7 @@ def training_rows(label: str, part: Part) -> list[Row]:
         return logged
     heads: Any = part.sums["attention"]
     attention = attention_rows(heads.heads, heads.rows, like=attention_context(label, part))
-    rows = site_rows(part, label, spectrum=False, neighbours=False).rows
+    rows = site_rows(part, label, spectrum="none", neighbours=False).rows
     kept = [row for row in rows if row.metric in HIDDEN and row.positions == "all"]
     kept += [row for row in attention if row.metric in ATTENTION]
     kept += alignment_rows(attention, width=next(iter(heads.heads.values())).queries.d)
