@@ -1,8 +1,8 @@
 """python scripts/make_benchmarks.py [docs/studies/tables/bench.json]
 
 Writes `docs/benchmarks.md` and the cost model in `docs/scale.md` from what `tests/benchmarks/run.py` measured. The
-model's coefficients are non-negative least squares of relative errors over the widths marked `fit`; the widths that were
-not used say how wrong it is.
+model's coefficients are non-negative least squares of relative errors over the widths marked `fit`; the other widths
+say how wrong it is.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def line(row: dict[str, Any]) -> str:
 def page(found: dict[str, Any]) -> Iterator[str]:
     about = found["machine"]
     yield "# Benchmarks\n"
-    yield "`make bench` measures this page: contenders take turns in one run, ratios are medians over the rounds, with the"
-    yield "least and the largest. `make bench-peers` installs the other libraries first. Models have random weights.\n"
+    yield "`make bench` measures this page: contenders take turns in one run, ratios are medians over the rounds, with"
+    yield "the least and the largest. `make bench-peers` installs the other libraries first. Weights are random.\n"
     tools = ", ".join(f"{name} {about[name]}" for name in ("anisoscope", "torch", "transformers", "numpy"))
     yield f"{about['processor']}, {about['cores']} cores; Python {about['python']}, {tools}. Load of the machine at the"
     yield f"start: {about['load_before']:.1f}" + (" — it was not idle.\n" if about["load_before"] > 0.5 else ".\n")
@@ -85,7 +85,8 @@ def page(found: dict[str, Any]) -> Iterator[str]:
         yield "| what | ours | against | ratio (least–largest) | aim: at most | met |\n|---|---|---|---|---|---|"
         yield from map(line, rows)
     if series := found.get("series"):
-        yield "\n## Vectors by number\n\nOne thread, whole call, d = 64.\n\n| n | ns per vector | peak MB |\n|---|---|---|"
+        yield "\n## Vectors by number\n\nOne thread, whole call, d = 64.\n"
+        yield "| n | ns per vector | peak MB |\n|---|---|---|"
         yield from (f"| {one['n']:,} | {1e9 * one['seconds'] / one['n']:,.0f} | {one['peak']:,.0f} |" for one in series)
     missing = [title for name, title in TITLES.items() if not any(row["of"] == name for row in found["rows"])]
     if missing:
@@ -119,29 +120,26 @@ def model_lines(cost: list[dict[str, Any]]) -> Iterator[str]:
 def examples(of: dict[str, Callable[[float], float]]) -> Iterator[str]:
     """Worked on paper: what the model says of three large jobs."""
     yield "### Three examples on paper\n"
-    yield "Computed from the coefficients above, not run. Accelerators are untried: 100 TFLOP/s each is an assumption, the sums"
-    yield "are taken on CPU threads like the one that was measured, and d above 1,536 is beyond what was checked.\n"
+    yield "Computed from the coefficients above, not run. Accelerators are untried: 100 TFLOP/s each is an assumption,"
+    yield "the sums are taken on CPU threads like the one that was measured, and d above 1,536 was not checked.\n"
     sites, d, tokens = 38, 5120, 100_000
     sums, state = tokens * sites * of["directions"](d), sites * of["bytes_directions"](d)
-    yield (
-        f"- **Pythia-12B, 154 checkpoints**, {tokens:,} tokens each, {sites} sites of d = {d:,} (too wide for an exact spectrum): "
-        f"forward {2 * 12e9 * tokens / 1e14:,.0f} s on one accelerator, sums {sums:,.0f} s on one thread, {state / 1e9:.1f} GB of state, per "
-        f"checkpoint; {154 * sums / 3600:,.1f} thread-hours of sums in all, and 154 × 24 GB = 3.7 TB of weights to read."
-    )
+    yield f"- **Pythia-12B, 154 checkpoints**, {tokens:,} tokens each, {sites} sites of d = {d:,} (too wide for an"
+    yield f"  exact spectrum). Per checkpoint: forward {2 * 12e9 * tokens / 1e14:,.0f} s on one accelerator, sums"
+    yield f"  {sums:,.0f} s on one thread, {state / 1e9:.1f} GB of state. In all {154 * sums / 3600:,.1f} thread-hours"
+    yield "  of sums, and 154 × 24 GB = 3.7 TB of weights to read."
     d, n = 1024, 10**9
-    total = n * of["spectra"](d)
-    yield (
-        f"- **A billion embeddings of d = {d:,}** (4.1 TB): {total / 3600:,.0f} thread-hours with spectra, "
-        f"{n * of['directions'](d) / 3600:,.1f} without; 64 threads need {total / 64 / 60:,.0f} minutes and {4.1e12 / (total / 64) / 1e9:,.1f} GB/s "
-        f"of reading. 64 workers send {64 * of['bytes_spectra'](d) / 1e6:,.0f} MB of state to the one that writes."
-    )
+    total, narrow = n * of["spectra"](d), n * of["directions"](d)
+    yield f"- **A billion embeddings of d = {d:,}** (4.1 TB): {total / 3600:,.0f} thread-hours with spectra,"
+    yield f"  {narrow / 3600:,.1f} without. 64 threads need {total / 64 / 60:,.0f} minutes with spectra and"
+    yield f"  {4.1e12 / (total / 64) / 1e9:,.1f} GB/s of reading. 64 workers send"
+    yield f"  {63 * of['bytes_spectra'](d) / 1e6:,.0f} MB of state to the one that writes."
     sites, d, tokens = 82, 8192, 10**6
     sums, moved = tokens * sites * of["directions"](d), 2 * tokens * sites * d
-    yield (
-        f"- **A 70B model on 8 accelerators**, {tokens:,} tokens, {sites} sites of d = {d:,}: forward {2 * 70e9 * tokens / 8e14:,.0f} s, "
-        f"{moved / 1e12:.1f} TB of bfloat16 states to the CPU ({moved / 2e11:,.0f} s at 25 GB/s per accelerator), sums {sums / 3600:,.1f} "
-        f"thread-hours ({sums / 64 / 60:,.0f} minutes on 64 threads), {sites * of['bytes_directions'](d) / 1e9:.1f} GB of state."
-    )
+    yield f"- **A 70B model on 8 accelerators**, {tokens:,} tokens, {sites} sites of d = {d:,}: forward"
+    yield f"  {2 * 70e9 * tokens / 8e14:,.0f} s, {moved / 1e12:.1f} TB of bfloat16 states to the CPU"
+    yield f"  ({moved / 2e11:,.0f} s at 25 GB/s per accelerator), sums {sums / 3600:,.1f} thread-hours"
+    yield f"  ({sums / 64 / 60:,.0f} minutes on 64 threads), {sites * of['bytes_directions'](d) / 1e9:.1f} GB of state."
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Commands on small runs, whole processes from start to end; and what it costs to open a run and verify its checksums."""
+"""Commands on small runs, whole processes from start to end; and opening a run with its checksums verified."""
 
 from __future__ import annotations
 

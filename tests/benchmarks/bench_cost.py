@@ -1,7 +1,7 @@
 """The measurements that the cost model is fitted to: one site, one thread, by width.
 
-`fit` widths give the coefficients, `check` widths say how wrong they are. Seconds per vector of the sums, seconds of the
-metrics of one site (of the processor, which a busy machine does not change), and the bytes of a site's state.
+`FIT` widths give the coefficients, `CHECK` widths say how wrong they are. Seconds per vector of the sums and seconds of
+the metrics of one site, both of the processor, which a busy machine hardly changes; and the bytes of a site's state.
 """
 
 from __future__ import annotations

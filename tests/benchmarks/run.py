@@ -1,7 +1,8 @@
 """python tests/benchmarks/run.py [--small] [--only core,measure] [--out docs/studies/tables/bench.json]
 
 Runs every benchmark in a process of its own, one after the other, some 15 minutes in all on two idle cores, and writes
-what they found as JSON; `scripts/make_benchmarks.py` makes pages of it. A benchmark that fails is named and passed over.
+what they found as JSON; `scripts/make_benchmarks.py` makes pages of it. A benchmark that fails is named, and the
+others go on.
 """
 
 from __future__ import annotations
