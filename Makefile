@@ -14,7 +14,9 @@ SCRIPTS := $(wildcard src/anisoscope/report/page/assets/*/*.js)
 export DENO_DIR := $(CURDIR)/.tools/cache
 export DENO_NO_UPDATE_CHECK := 1
 
-.PHONY: demo test lint js types pytest bench docs browser clean
+PEERS := .tools/peers
+
+.PHONY: demo test lint js types pytest bench bench-peers docs browser clean
 
 demo: $(READY)
 	$(OFFLINE) $(BIN)/anisoscope demo --out demo
@@ -41,8 +43,15 @@ types: $(READY)
 pytest: $(READY) browser $(DENO)
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadfile
 
+# about 15 minutes on two idle cores; writes docs/studies/tables/bench.json, docs/benchmarks.md and the model in docs/scale.md
 bench: $(READY)
-	@for file in tests/benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	$(OFFLINE) $(BIN)/python tests/benchmarks/run.py
+	$(BIN)/python scripts/make_benchmarks.py
+
+# other libraries to compare with, in an environment of their own
+bench-peers: $(READY)
+	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet -c constraints.txt transformer-lens==4.3.0 nnsight==0.8.1
 
 docs: $(READY)
 	@test -x $(BIN)/zensical || $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'

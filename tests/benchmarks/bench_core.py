@@ -1,56 +1,44 @@
-"""python tests/benchmarks/bench_core.py [--rows 200000] [--dim 768] [--turns 3] [--threads 2]
-
-One pass of all sums against the IsoScore package (time and peak memory) and against the usual 100,000 sampled pairs.
-Each contender makes the same cloud in a process of its own, in which the making does not count: seconds are those of
-the work, memory is what the work adds to the peak. The one pass reads the cloud in blocks, as from a file; its state is
-constant in n.
-
-Aims: the average cosine of all pairs at least twice as fast as that of the sampled pairs; the full pass with the
-spectrum not slower than the IsoScore package alone.
+"""One pass of all sums against the IsoScore package and against the usual 100,000 sampled pairs, in processes of their
+own in which making the cloud does not count; and one line of a megabyte cut into documents.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
-from contest import Aim, in_processes, peak_megabytes, show
+from contest import arguments, compared, give, in_processes, in_turn, peak_megabytes, stated
 
 PAIRS = 100_000
 BLOCK = 8192
 
 
-def make_cloud(rows: int, dim: int) -> np.ndarray:
-    x = np.random.default_rng(0).standard_normal((rows, dim), dtype=np.float32)
-    x += 0.5
-    return x
-
-
-def all_sums(x: np.ndarray, *, spectrum: bool) -> float:
+def all_sums(x: np.ndarray, *, spectrum: bool) -> float | None:
     """Every sum that is kept, the reservoir included, and the numbers that follow from them."""
     import torch
 
     from anisoscope.accumulate.moments import Moments
-    from anisoscope.geometry.cosine import mean_cosine
     from anisoscope.geometry.spectrum import covariance, eigenvalues, isoscore
+    from anisoscope.inference.directions import direction_estimate
+    from anisoscope.inference.metrics import lookup
 
     moments = Moments(x.shape[1], spectrum=spectrum)
     for start in range(0, len(x), BLOCK):
         moments.update(torch.from_numpy(x[start : start + BLOCK]))
     sums = moments.sums()
-    average = mean_cosine(sums.sum_unit, sums.n)
     if sums.second is None:
-        return average
+        return direction_estimate(lookup("mean_cosine"), sums).value
     return isoscore(eigenvalues(covariance(sums.second, sums.sum_x, sums.n)))
 
 
 def sampled_pairs(x: np.ndarray) -> float:
     import torch
 
-    rows, generator = torch.from_numpy(x), torch.Generator().manual_seed(0)
-    i, j = torch.randint(len(x), (2, PAIRS), generator=generator)
+    rows = torch.from_numpy(x)
+    i, j = torch.randint(len(x), (2, PAIRS), generator=torch.Generator().manual_seed(0))
     return float(torch.cosine_similarity(rows[i], rows[j]).mean())
 
 
@@ -61,48 +49,59 @@ def isoscore_package(x: np.ndarray) -> float:
 
 
 CONTENDERS = {
-    "all sums but the spectrum": lambda x: all_sums(x, spectrum=False),
-    "all sums": lambda x: all_sums(x, spectrum=True),
-    f"{PAIRS:,} sampled pairs": sampled_pairs,
-    "IsoScore package": isoscore_package,
+    "directions": lambda x: all_sums(x, spectrum=False),
+    "sums": lambda x: all_sums(x, spectrum=True),
+    "pairs": sampled_pairs,
+    "package": isoscore_package,
 }
 
 
 def contend(name: str, rows: int, dim: int, threads: int) -> None:
-    """In a process of its own: warm up on a few rows, then work and print seconds, megabytes and the value."""
+    """In a process of its own: warm up on a few rows, then work."""
     import torch
 
     torch.set_num_threads(threads)
-    run = CONTENDERS[name]
-    x = make_cloud(rows, dim)
-    run(x[: 2 * dim])
-    before = peak_megabytes()
-    started = time.perf_counter()
-    value = run(x)
-    seconds = time.perf_counter() - started
-    print(json.dumps({"seconds": seconds, "more MB": peak_megabytes() - before, "value": value}))
+    x = np.random.default_rng(0).standard_normal((rows, dim), dtype=np.float32) + np.float32(0.5)
+    CONTENDERS[name](x[: 2 * dim])
+    before, started = peak_megabytes(), time.perf_counter()
+    CONTENDERS[name](x)
+    print(json.dumps({"seconds": time.perf_counter() - started, "more": peak_megabytes() - before}))
+
+
+def one_line() -> list[float]:
+    from anisoscope.inputs.text import open_text
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "line.txt"
+        path.write_text("the quick brown fox = a = jumps over the lazy dog " * 21_000)
+        return in_turn({"line": lambda: list(open_text(path))}, turns=3)["line"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--dim", type=int, default=768)
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--contender", choices=CONTENDERS)
-    chosen = parser.parse_args()
+    chosen = arguments(__doc__, contender="")
+    rows, dim = (5000, 32) if chosen.small else (200_000, 768)
     if chosen.contender:
-        contend(chosen.contender, chosen.rows, chosen.dim, chosen.threads)
+        contend(chosen.contender, rows, dim, chosen.threads)
         return
-    sizes = [f"--rows={chosen.rows}", f"--dim={chosen.dim}", f"--threads={chosen.threads}"]
-    found = in_processes({name: [__file__, f"--contender={name}", *sizes] for name in CONTENDERS}, turns=chosen.turns)
+    flags = [__file__, f"--threads={chosen.threads}", *(["--small"] if chosen.small else [])]
+    found = in_processes({name: [*flags, f"--contender={name}"] for name in CONTENDERS}, turns=1 if chosen.small else 3)
     seconds = {name: values["seconds"] for name, values in found.items()}
-    directions, pairs, package = "all sums but the spectrum", f"{PAIRS:,} sampled pairs", "IsoScore package"
-    aims = [
-        Aim("all sums / IsoScore package, time", seconds["all sums"] / seconds[package], 1.0),
-        Aim("average cosine with interval / sampled pairs, time", seconds[directions] / seconds[pairs], 0.5),
-    ]
-    show(f"n = {chosen.rows:,}, d = {chosen.dim}, {chosen.threads} threads, best of {chosen.turns}", found, aims)
+    size = f"{rows:,} × {dim}"
+    memory = {name: [max(value, 1.0) for value in found[name]["more"]] for name in ("sums", "package")}
+    give(
+        [
+            compared(f"`vectors`, all sums: {size}", seconds["sums"], "IsoScore package", seconds["package"], aim=0.6),
+            compared(f"… memory it adds: {size}", memory["sums"], "IsoScore package", memory["package"], unit="MB"),
+            compared(
+                f"average cosine of all pairs, with interval: {size}",
+                seconds["directions"],
+                f"{PAIRS:,} sampled pairs, without",
+                seconds["pairs"],
+                aim=0.33,
+            ),
+            stated("`--documents auto` on one line of 1 MB", one_line(), aim=1.0),
+        ]
+    )
 
 
 if __name__ == "__main__":

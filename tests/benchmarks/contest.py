@@ -1,59 +1,80 @@
-"""How the benchmarks time and print: contenders in turn (A B A B), the fastest of each kept, ratios beside their aims.
+"""How the benchmarks time: contenders in turn (A B A B), so that whatever else the machine does falls on all of them.
 
-On a shared machine a mean measures the neighbours; the minimum of several turns measures the program. Peak memory is
-that of a process of its own, since it never falls.
+A row of the result is one comparison: ours against another way, with the median of the ratios of the rounds and their
+spread. Ratios hold on a noisy machine where seconds do not. Peak memory is that of a process of its own, since it never
+falls. Every `bench_*.py` is a program that prints its rows as JSON: `python tests/benchmarks/bench_core.py [--small]`.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).parent
+Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Aim:
-    """A ratio and what it may be at most; `most` missing where it is only stated."""
-
-    what: str
-    ratio: float
-    most: float | None = None
-
-    def line(self) -> str:
-        if self.most is None:
-            return f"  {self.what}: {self.ratio:.2f}×"
-        met = "met" if self.ratio <= self.most else "MISSED"
-        return f"  {self.what}: {self.ratio:.2f}× (aim: at most {self.most:g}×) {met}"
+def compared(
+    what: str, ours: Sequence[float], against: str, other: Sequence[float], *, aim: float | None = None, unit: str = "s"
+) -> Row:
+    """Ours against another way, round by round."""
+    ratios = [mine / theirs for mine, theirs in zip(ours, other, strict=True)]
+    row = {"what": what, "against": against, "ours": median(ours), "other": median(other), "unit": unit}
+    return row | {"ratio": median(ratios), "low": min(ratios), "high": max(ratios), "aim": aim}
 
 
-def in_turn(contenders: Mapping[str, Callable[[], object]], *, turns: int) -> dict[str, float]:
-    """The least seconds of each contender over `turns` rounds in which each runs once."""
-    best = dict.fromkeys(contenders, float("inf"))
-    for _ in range(turns):
+def stated(what: str, values: Sequence[float], *, unit: str = "s", aim: float | None = None) -> Row:
+    """A number that has nothing beside it; the aim, where there is one, is in the same unit."""
+    return {"what": what, "ours": median(values), "unit": unit, "low": min(values), "high": max(values), "aim": aim}
+
+
+def in_turn(
+    contenders: Mapping[str, Callable[[], object]],
+    *,
+    turns: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """The seconds of each contender in `turns` rounds in which each runs once, after one that does not count."""
+    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(turns + 1):
         for name, run in contenders.items():
-            started = time.perf_counter()
+            started = clock()
             run()
-            best[name] = min(best[name], time.perf_counter() - started)
-    return best
+            if turn:
+                taken[name].append(clock() - started)
+    return taken
 
 
-def in_processes(contenders: Mapping[str, list[str]], *, turns: int) -> dict[str, dict[str, float]]:
-    """The same with a process for each run: its arguments are a script's, which prints one JSON object of numbers."""
-    best: dict[str, dict[str, float]] = {name: {} for name in contenders}
+def in_processes(contenders: Mapping[str, list[str]], *, turns: int) -> dict[str, dict[str, list[float]]]:
+    """The same with a process for each run: Python's arguments, of a program that prints one JSON object of numbers."""
+    taken: dict[str, dict[str, list[float]]] = {name: {} for name in contenders}
     for _ in range(turns):
         for name, arguments in contenders.items():
-            done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+            done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
             if done.returncode:
                 sys.exit(f"{name} failed:\n{done.stderr}")
-            found: dict[str, float] = json.loads(done.stdout)
-            for key, value in found.items():
-                best[name][key] = min(best[name].get(key, float("inf")), value)
-    return best
+            for key, value in json.loads(done.stdout.splitlines()[-1]).items():
+                taken[name].setdefault(key, []).append(value)
+    return taken
+
+
+def seconds_of(command: list[str]) -> tuple[float, float]:
+    """Wall and processor seconds of a command that must succeed."""
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stderr}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return time.perf_counter() - started, used
 
 
 def peak_megabytes() -> float:
@@ -64,14 +85,16 @@ def peak_megabytes() -> float:
     return int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024
 
 
-def show(title: str, rows: Mapping[str, Mapping[str, float]], aims: list[Aim]) -> None:
-    """A table of the contenders, then the aims."""
-    columns = list(dict.fromkeys(key for values in rows.values() for key in values))
-    width = max(len(name) for name in rows) + 2
-    print(f"\n{title}")
-    print(" " * width + "".join(f"{column:>14}" for column in columns))
-    for name, values in rows.items():
-        cells = (f"{values[key]:>14.3f}" if key in values else f"{'':>14}" for key in columns)
-        print(f"{name:<{width}}" + "".join(cells))
-    for aim in aims:
-        print(aim.line())
+def arguments(doc: str | None, **more: Any) -> argparse.Namespace:
+    """The options of a benchmark: `--small` for a quick try, and its own."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", action="store_true", help="a quick try whose numbers say nothing")
+    parser.add_argument("--threads", type=int, default=2)
+    for name, value in more.items():
+        parser.add_argument(f"--{name}", type=type(value), default=value)
+    return parser.parse_args()
+
+
+def give(rows: list[Row], **more: Any) -> None:
+    """Print what was found, the last thing that a benchmark does."""
+    print(json.dumps({"rows": rows, **more}))

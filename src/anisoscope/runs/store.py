@@ -59,7 +59,7 @@ class Run:
         import pyarrow.parquet as pq
 
         with self._reading(TABLE) as path:
-            table = pq.read_table(path)
+            table = pq.ParquetFile(path).read()  # `read_table` would import pandas
         if self.manifest["format"] > 1 and (table.num_rows, table.schema) != (self.manifest["rows"], schema()):
             raise StoreError("the table is not the one of this run", where=self.folder / TABLE, do=_ANEW)
         return table
