@@ -114,23 +114,15 @@ RULES = (
         "entropy_collapse",
         "entropy_collapse",
         "attention of {site} collapses: {level:.2f} → {value:.2f} of its rows",
-<<<<<<< HEAD
         bound=0.5,
-        band=Band(margin=0.2),
-=======
         band=Band(margin=0.2, deviations=0.0),
->>>>>>> pack
     ),
     Rule(
         "logit_growth",
         "max_logit",
         "the greatest attention logit of {site} grew: {level:.1f} → {value:.1f}",
-<<<<<<< HEAD
         bound=100.0,
-        band=Band(margin=5.0, factor=1.0),
-=======
         band=Band(margin=5.0, deviations=0.0, factor=1.0),
->>>>>>> pack
     ),
     Rule(
         "massive_activation",
@@ -139,10 +131,6 @@ RULES = (
         band=Band(margin=50.0, deviations=0.0, factor=1.0),
     ),
 )
-<<<<<<< HEAD
 """The rules of the monitor. The bounds were tried on failing trainings (docs/studies/warning.md): no false alarm in 20
-healthy ones. The bands are starting points; they hardly saw those failures, which came before a level was made."""
-=======
-"""The rules of the monitor. Their numbers are starting points, not calibrated ones. Those that follow growth ask for no
-deviations: a number that grows by a constant factor has a band as wide as its growth, and would never leave it."""
->>>>>>> pack
+healthy ones. The bands are starting points. Those that follow growth ask for no deviations: a number that grows by a
+constant factor has a band as wide as its growth, and would never leave it."""

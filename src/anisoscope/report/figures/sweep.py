@@ -19,6 +19,7 @@ from anisoscope.geometry.nulls.isotropic import cosine_quantile
 from anisoscope.report.figures.curves import Line, label_lines, lines_of, ramp, short, step_axis
 from anisoscope.report.figures.style import COLUMN, FAINT, INK, NULL, WIDE, colour, missing, null_line, stand_in, style
 from anisoscope.runs.store import Run
+from anisoscope.runs.table import is_part
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
