@@ -22,15 +22,6 @@ if TYPE_CHECKING:
 SITE = "embedding"
 
 
-def is_embedding(site: str) -> bool:
-    """Whether a site (or a pattern of sites) is the vector of a whole text or image.
-
-    >>> is_embedding("embedding.text"), is_embedding("embeddings")
-    (True, False)
-    """
-    return site == SITE or site.startswith(f"{SITE}.")
-
-
 def embed_output(encoder: Encoder, output: Any, valid: Tensor) -> Tensor:
     """One vector per input, (B, k), of what the model returned."""
     if encoder.pooling != (POOLER,):

@@ -53,6 +53,15 @@ class Row:
         return {name: _missing_if_not_finite(getattr(self, name)) for name in COLUMNS}
 
 
+def is_embedding(site: str) -> bool:
+    """Whether a site (or a pattern of sites) is the vector of a whole text or image.
+
+    >>> is_embedding("embedding.text"), is_embedding("embeddings")
+    (True, False)
+    """
+    return site == "embedding" or site.startswith("embedding.")
+
+
 def is_part(site: str) -> bool:
     """Whether a site is what a part of a block adds, not a state of the residual stream.
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anisoscope.capture.embedding import is_embedding
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
 from anisoscope.report.figures.style import (
     COLUMN,
@@ -28,7 +27,7 @@ from anisoscope.report.figures.style import (
     style,
 )
 from anisoscope.runs.store import Run
-from anisoscope.runs.table import Row, is_part
+from anisoscope.runs.table import Row, is_embedding, is_part
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from anisoscope.capture.embedding import is_embedding
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Data, Embedding, Excerpts, Hidden, Models, Sample, option
 from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study
-from anisoscope.runs.table import Row
+from anisoscope.runs.table import Row, is_embedding
 from anisoscope.runs.work.collected import Collected
 from anisoscope.studies.measure.story import story
 

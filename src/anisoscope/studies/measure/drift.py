@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from anisoscope.capture.embedding import is_embedding
 from anisoscope.inference.correlation import correlate
-from anisoscope.runs.table import Row, is_part
+from anisoscope.runs.table import Row, is_embedding, is_part
 
 AGAINST = ("drift_norm", "drift_ratio")
 METHODS = ("spearman", "pearson")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from anisoscope.accumulate.outputs import Outputs
 from anisoscope.accumulate.sums import Sums
 from anisoscope.capture.embedding import SITE as EMBEDDING
-from anisoscope.capture.embedding import is_embedding
 from anisoscope.capture.hidden import HiddenCapture
 from anisoscope.capture.output import SITE as LOGITS
 from anisoscope.capture.output import batch_positions, output_head
@@ -24,7 +23,7 @@ from anisoscope.runs.measurement import cloud_rows
 from anisoscope.runs.progress import track
 from anisoscope.runs.settings import Hidden, Machine
 from anisoscope.runs.study import gathered, words_of
-from anisoscope.runs.table import Row
+from anisoscope.runs.table import Row, is_embedding
 from anisoscope.runs.work.collected import Part
 from anisoscope.runs.work.embeddings import EmbeddingSums
 from anisoscope.runs.work.observers import HiddenSums
