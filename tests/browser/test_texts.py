@@ -45,7 +45,7 @@ def named(tmp_path):
 
 def test_neighbours_and_hubs_are_told_by_text(opened, named):
     page = opened(named, at="#neighbours")
-    chart = figure(page, "Sampled vectors at vectors")
+    chart = figure(page, "Sampled vectors")
     assert len(drawn(chart)[0]["x"]) == 40
     section = page.locator("#neighbours")
     section.get_by_label("Vector", exact=True).select_option(label="place 10")

@@ -30,7 +30,7 @@ WORDS, CONTEXTS, REACH = 2000, 96, 4
 
 
 _BLOCK = {"norms": [0, 5, 10, 20, 30, 45, 60], "seeds": 3, "sequences": 1, "length": 128}
-WORD_FILE = "word-vectors.npy"
+WORD_FILE = "word-vectors.npz"
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ def demo(out: Path) -> list[Part]:
     out.mkdir(parents=True, exist_ok=True)
     file = _word_file(out)
     last = max((step, folder) for seed, step, folder in embedded_series() if seed == 0)
-    few = {"limit": 8, "length": 128}
+    few, words = {"limit": 8, "length": 128}, {"files": [str(file)], "column": "vectors"}
     jobs: dict[str, tuple[str, dict[str, Any], str]] = {
-        "vectors": ("vectors", {"files": [str(file)]}, "word vectors of the embedded text"),
-        "calibrate": ("calibrate", {"files": [str(file)]}, "as similarities"),
+        "vectors": ("vectors", {**words, "keep_text": "word"}, "word vectors of the embedded text"),
+        "calibrate": ("calibrate", words, "as similarities"),
         "layers": ("measure", {"models": [str(last[1])], **few}, f"a byte-level BERT, step {last[0]:,}"),
         "sweep": ("sweep", {"series": "embedded", "seeds": [0], **few}, "along its training"),
         "block": ("block", _BLOCK, "an untrained BERT layer under a drift"),
@@ -65,8 +65,8 @@ def demo(out: Path) -> list[Part]:
     }
     machine = Machine(threads=1)  # models this small run slower on more
     return [
-        Part(name, perform(study, settings, machine=machine, out=out / name), words)
-        for name, (study, settings, words) in jobs.items()
+        Part(name, perform(study, settings, machine=machine, out=out / name), what)
+        for name, (study, settings, what) in jobs.items()
     ]
 
 
@@ -94,5 +94,6 @@ def _word_file(out: Path) -> Path:
     file = out / WORD_FILE
     if not file.exists():
         with atomic(file) as partial, partial.open("wb") as stream:
-            np.save(stream, count_vectors()[1])
+            words, vectors = count_vectors()
+            np.savez(stream, vectors=vectors, word=np.array(words))
     return file

@@ -10,6 +10,7 @@ import { plainTable } from "../core/table.js";
 import { number, shown } from "../core/text.js";
 
 const subjectOf = (one) => SUBJECTS.findIndex((s) => s.run === one.run && (!one.model || s.model === one.model));
+const where = (site) => (site === "vectors" ? "" : ` at ${site}`); // a file of vectors has no sites
 const cut = (text, most = 60) => (text.length > most ? `${text.slice(0, most)}…` : text);
 
 function build(models, view, t) {
@@ -80,7 +81,7 @@ register({
     const words = (k) => cut(models[view.model].texts[sites()[view.site].text[k]]);
     select(bar, "Vector", () => options(numbers(sites()[view.site].text), words), view, "vector");
     const chart = new Chart(grid(host), {
-      title: () => `Sampled vectors at ${sites()[view.site].site}`,
+      title: () => `Sampled vectors${where(sites()[view.site].site)}`,
       caption: () => "hover to read a text, click to see what is nearest to it",
       height: 440,
       click: (point) => view.change({ vector: point.customdata }),
