@@ -76,7 +76,7 @@ def page(found: dict[str, Any]) -> Iterator[str]:
     yield f"{about['processor']}, {about['cores']} cores; Python {about['python']}, {tools}. Load of the machine at the"
     yield f"start: {about['load_before']:.1f}" + (" — it was not idle.\n" if about["load_before"] > 0.5 else ".\n")
     if found["small"]:
-        yield "**A quick try at toy sizes: these numbers say nothing.**\n"
+        yield "**A quick try (`--small`): toy sizes, one counted round. Ratios and seconds here say nothing.**\n"
     for name, title in TITLES.items():
         rows = [row for row in found["rows"] if row["of"] == name]
         if not rows:
@@ -142,6 +142,14 @@ def examples(of: dict[str, Callable[[float], float]]) -> Iterator[str]:
     yield f"  ({sums / 64 / 60:,.0f} minutes on 64 threads), {sites * of['bytes_directions'](d) / 1e9:.1f} GB of state."
 
 
+def made_how(found: dict[str, Any]) -> Iterator[str]:
+    """Said before the model where its numbers are rough: few rounds, or a busy machine."""
+    load, rounds = found["machine"]["load_before"], "one counted round" if found["small"] else "five counted rounds"
+    if found["small"] or load > 0.5:
+        yield f"**Provisional**: {rounds} per width, on a machine with a load of {load:.0f} on"
+        yield f"{found['machine']['cores']} cores; `make bench` on an idle machine replaces these coefficients.\n"
+
+
 def main() -> None:
     source = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS / "studies" / "tables" / "bench.json"
     found = json.loads(source.read_text(encoding="utf-8"))
@@ -150,7 +158,7 @@ def main() -> None:
         scale = DOCS / "scale.md"
         before, rest = scale.read_text(encoding="utf-8").split(BEGIN)
         after = rest.split(END)[1]
-        middle = "\n".join(model_lines(found["cost"]))
+        middle = "\n".join([*made_how(found), *model_lines(found["cost"])])
         scale.write_text(f"{before}{BEGIN}\n{middle}\n{END}{after}", encoding="utf-8")
 
 

@@ -25,7 +25,7 @@ def gpt2() -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)
-    sizes = {"n_layer": LAYERS, "n_embd": WIDTH, "n_head": WIDTH // 64, "n_positions": LENGTH}
+    sizes: dict[str, Any] = {"n_layer": LAYERS, "n_embd": WIDTH, "n_head": WIDTH // 64, "n_positions": LENGTH}
     config = GPT2Config(**sizes, vocab_size=1000, bos_token_id=0, eos_token_id=0)
     return GPT2LMHeadModel(config).eval()
 

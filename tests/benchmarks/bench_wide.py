@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from contest import arguments, compared, give, in_turn
@@ -34,7 +35,7 @@ def main() -> None:
             with torch.inference_mode():
                 for some in range(0, count, 8):
                     names = [here / f"{number}.png" for number in range(some, min(some + 8, count))]
-                    images = [Image.open(name) for name in names]
+                    images: Any = [Image.open(name) for name in names]
                     model(**processor(images=images, return_tensors="pt"))
 
         def flatten() -> None:

@@ -16,13 +16,14 @@ import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from contest import HERE
 
 ORDER = ("commands", "core", "cost", "measure", "attention", "wide", "monitor", "scale", "peers")
 
 
-def machine() -> dict[str, object]:
+def machine() -> dict[str, Any]:
     names = ("anisoscope", "numpy", "torch", "transformers")
     cpu = [line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name")]
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None

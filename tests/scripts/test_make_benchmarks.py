@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-from make_benchmarks import POWERS, fitted, line, model_lines
+from make_benchmarks import POWERS, fitted, line, made_how, model_lines
 
 
 def cost(noise: float) -> list[dict[str, float]]:
@@ -41,3 +41,9 @@ def test_examples_follow_from_the_model() -> None:
     text = "\n".join(model_lines(cost(0.0)))  # type: ignore[arg-type]
     hours = 1e9 * (3e-7 + 1e-9 * 1024 + 1e-9 * 1024**2) / 3600
     assert f"{hours:,.0f} thread-hours with spectra" in text
+
+
+@pytest.mark.parametrize(("small", "load", "rough"), [(True, 0.1, True), (False, 30.0, True), (False, 0.1, False)])
+def test_rough_numbers_are_called_provisional(small: bool, load: float, rough: bool) -> None:
+    found = {"small": small, "machine": {"load_before": load, "cores": 2}}
+    assert ("Provisional" in "\n".join(made_how(found))) == rough

@@ -82,7 +82,7 @@ def rayleigh_test(sum_unit: ArrayLike, n: int, *, n_effective: float | None = No
     return DirectionTest(statistic, float(d), _upper_tail(statistic, d, size), size)
 
 
-def bingham_test(u: ArrayLike, *, d: int | None = None, sequences: ArrayLike | None = None) -> DirectionTest | None:
+def bingham_test(u: ArrayLike, *, d: int = 0, sequences: ArrayLike | None = None) -> DirectionTest | None:
     """Test of E[uuᵀ] = I/d on a sample of vectors (m, d), normalised here. Missing if m_eff < 2 or d = 1.
 
     `d` is the dimension where u holds coordinates in a subspace (`rows.in_span`).
@@ -93,7 +93,7 @@ def bingham_test(u: ArrayLike, *, d: int | None = None, sequences: ArrayLike | N
     """
     units = unit_rows(u)
     m, width = units.shape
-    d = width if d is None else d
+    d = d or width
     if d < 2:
         return None
     second = units.T @ units if width <= m else units @ units.T

@@ -60,6 +60,6 @@ def in_span(x: ArrayLike) -> np.ndarray:
     m, d = rows.shape
     triangle = np.zeros((0, m))
     for block in row_blocks(d, m):
-        triangle = np.linalg.qr(np.concatenate([triangle, rows[:, block].T]), mode="r")
+        triangle = np.asarray(np.linalg.qr(np.concatenate([triangle, rows[:, block].T]), mode="r"))
     first: dict[bytes, int] = {}
     return triangle.T[[first.setdefault(row.tobytes(), number) for number, row in enumerate(rows)]]
