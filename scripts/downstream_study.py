@@ -41,7 +41,6 @@ def code_or_prose(count: int) -> Task:
     import argparse
     import inspect
     import pickletools
-
     from pydoc_data.topics import topics
 
     code = (inspect.getsource(argparse) + inspect.getsource(pickletools)).encode()
