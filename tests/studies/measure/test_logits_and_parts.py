@@ -49,7 +49,7 @@ def test_logits_and_parts_equal_the_librarys_and_shards_add_up(tmp_path: Path) -
 
     shards = [tmp_path / f"shard-{k}" for k in range(2)]
     for k, out in enumerate(shards):
-        perform("measure", settings, Machine(shard=f"{k}/2"), out=out)
+        perform("measure", settings, machine=Machine(shard=f"{k}/2"), out=out)
     joined = merge_runs(shards, tmp_path / "joined")
     for name in ("logsumexp", "loss", "head_gradient_share", "gradient_top_energy"):
         assert joined.value(name) == pytest.approx(found.value(name), rel=1e-5), name
