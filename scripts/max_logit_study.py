@@ -96,7 +96,9 @@ def draw(lines: list[dict[str, object]], path: Path) -> None:
         )
         for axes, (title, column, arms) in zip(grid, panels, strict=True):
             for place, arm in enumerate(arms):
-                mine = sorted((line for line in lines if line["arm"] == arm and line[column]), key=lambda x: x["step"])
+                mine = sorted(
+                    (line for line in lines if line["arm"] == arm and line[column]), key=lambda x: float(str(x["step"]))
+                )
                 last = max(float(str(line["step"])) for line in mine)
                 x, y = ([float(str(line[name])) for line in mine] for name in ("step", column))
                 axes.plot([s / last for s in x], y, color=colour(place), linewidth=1, label=arm.replace("_", " "))

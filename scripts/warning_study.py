@@ -157,9 +157,9 @@ def judge(alarms: Mapping[Training, Mapping[str, int | None]], rule: str, failin
     return line
 
 
-def write(path: Path, lines: list[dict[str, object]]) -> None:
+def write(path: Path, lines: Sequence[Mapping[str, object]]) -> None:
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, lines[0], lineterminator="\n")
+        writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(lines)
 

@@ -28,7 +28,17 @@ WINDOWS = 16
 LAST = ("mean_cosine", "effective_rank", "mean_norm")  # of the last block
 WORST = ("massive_activation_ratio", "kurtosis", "entropy_collapse", "max_logit", "query_drift_ratio")
 PARTS = ("max_logit_means", "max_logit_query", "max_logit_salience", "max_logit_content")
-COLUMNS = ("arm", "seed", "step", "training_loss", "validation_loss", *LAST, *WORST, "entropy_normalised", *PARTS)
+COLUMNS: tuple[str, ...] = (
+    "arm",
+    "seed",
+    "step",
+    "training_loss",
+    "validation_loss",
+    *LAST,
+    *WORST,
+    "entropy_normalised",
+    *PARTS,
+)
 
 
 def line_of(rows: list[Row], *, last: str) -> dict[str, float | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,7 @@ ROOT = Path(__file__).parents[2]
 TABLES = ROOT / "docs" / "studies" / "tables"
 sys.path.insert(0, str(ROOT / "scripts"))
 
-import variants_power  # noqa: E402
-import warning_study  # noqa: E402
+variants_power, warning_study = map(import_module, ("variants_power", "warning_study"))
 
 
 def lines(losses: list[float], **others: list[float]) -> list[dict[str, float]]:

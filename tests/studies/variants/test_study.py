@@ -182,10 +182,11 @@ def test_differences_are_taken_within_a_seed() -> None:
     expected = stats.ttest_rel(arm, control).confidence_interval(0.95)
     assert (found.model, found.metric, found.seed) == ("gated", "validation_loss_difference", None)
     assert (found.value, found.low, found.high) == pytest.approx((-0.6, expected.low, expected.high))
-    p = stats.ttest_rel(arm, control).pvalue
+    p = stats.ttest_rel(arm, control)[1]
     assert f"p {p:.2g}; {p:.2g} by Holm over 1; equivalent within ±0.769" in found.note
     (unpaired,) = averages(rows[:3])
     assert unpaired.low is not None
+    assert unpaired.high is not None
     assert unpaired.low < 0 < unpaired.high
 
 

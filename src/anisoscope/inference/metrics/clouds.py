@@ -331,7 +331,7 @@ _ACTIVATIONS = (
     _extreme(
         "massive_dimensions",
         "massive dimensions",
-        "Number of dimensions with an entry above 100 and above 1,000 times the median (Sun et al. 2024).",
+        "Number of dimensions with an entry above 100 and above 1,000 times the median.",
         unit="dimensions",
         null=constant(0.0),
     ),
