@@ -204,13 +204,9 @@ _HUBS = (
     _hubs("hubness_mutual_proximity", "hubness after mutual proximity", "The same after mutual proximity."),
     _hubs("anti_hub_share", "anti-hubs", "Share of vectors that are nobody's neighbour.", low=0.0, high=1.0),
     _hubs("hub_occurrence", "occurrence of a hub", "How often the vector is among the ten nearest of others.", low=0.0),
-    _hubs(
-        "query_hubness", "hubness of documents", "Skewness of how often queries find a document in their first ten."
-    ),
+    _hubs("query_hubness", "hubness of documents", "Skewness of how often queries find a document in their first ten."),
     _hubs("query_anti_hub_share", "documents not found", "Share of documents that no query finds.", low=0.0, high=1.0),
-    _hubs(
-        "query_hub_occurrence", "queries of a hub", "Queries that find the document in their first ten.", low=0.0
-    ),
+    _hubs("query_hub_occurrence", "queries of a hub", "Queries that find the document in their first ten.", low=0.0),
 )
 
 _training = partial(Metric, group="training", low=0.0)
