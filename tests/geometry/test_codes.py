@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
@@ -20,7 +22,7 @@ def test_the_width_loses_least_of_a_gaussian(bits: int) -> None:
         near = np.clip(np.searchsorted((middles[1:] + middles[:-1]) / 2, z), 0, 2**bits - 1)
         return float(((z - middles[near]) ** 2 * density).sum())
 
-    best = minimize_scalar(lost, bounds=(0.5 * STEPS[bits], 2 * STEPS[bits]), method="bounded")
+    best: Any = minimize_scalar(lost, bounds=(0.5 * STEPS[bits], 2 * STEPS[bits]), method="bounded")
     assert lost(STEPS[bits]) == pytest.approx(best.fun, rel=1e-3)
 
 

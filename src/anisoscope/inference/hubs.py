@@ -37,6 +37,6 @@ def _top(metric: str, hubs: Hubs, names: Sequence[str], asked: int) -> list[Esti
     """The rows that occur most often, the note naming each; the null is the mean."""
     mean = float(hubs.occurrence.mean())
     return [
-        Estimate(metric, float(hubs.occurrence[k]), null=mean, n=asked, note=names[k], at=float(place))
+        Estimate(metric, float(hubs.occurrence[k]), null=mean, n=asked, note=names[int(k)], at=float(place))
         for place, k in enumerate(hubs.top(SHOWN), 1)
     ]

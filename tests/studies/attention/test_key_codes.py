@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,7 +67,8 @@ def test_the_mean_keys_are_written_and_told_of(tmp_path: Path) -> None:
 
 def test_the_exported_mean_is_that_of_the_keys_that_the_layer_makes(tmp_path: Path) -> None:
     zoo.save("gpt2", tmp_path / "gpt2")
-    model, tokens = GPT2Model.from_pretrained(tmp_path / "gpt2"), AutoTokenizer.from_pretrained(tmp_path / "gpt2")
+    model: Any = GPT2Model.from_pretrained(tmp_path / "gpt2")
+    tokens = AutoTokenizer.from_pretrained(tmp_path / "gpt2")
     made: list[torch.Tensor] = []
     model.h[0].attn.c_attn.register_forward_hook(lambda layer, given, output: made.append(output.detach()))
     file = tmp_path / "means.safetensors"

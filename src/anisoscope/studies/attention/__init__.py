@@ -57,7 +57,8 @@ def collect(job: Job) -> Collected:
         if job.settings.export_key_means is not None and not job.settings.before_rotary:
             from anisoscope.studies.attention.key_codes import key_errors, key_means
 
-            part.about["key_codes"] = key_errors(model, window, key_means(part.sums["attention"].heads))
+            sums: Any = part.sums["attention"]
+            part.about["key_codes"] = key_errors(model, window, key_means(sums.heads))
     return {label: part}
 
 

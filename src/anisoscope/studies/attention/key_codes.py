@@ -79,7 +79,7 @@ def _energies(call: AttentionCall, mean: Array) -> Array:
         if len(q):
             centre = mean[h // call.group]
             moved = [round_vectors(k - m, bits) + m - k for bits in BITS for m in (0.0, centre)]
-            total += [row_energy(q @ one.T, seen) for one in (k, *moved)]
+            total += [row_energy(np.asarray(q @ one.T, float), seen) for one in (k, *moved)]
     return total
 
 

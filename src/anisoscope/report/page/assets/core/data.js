@@ -28,7 +28,18 @@ export function add(map, key, i) {
 }
 
 // Studies whose sites are no places along a model have sections of their own.
-const APART = new Set(["block", "null", "calibrate", "compare", "gate", "intervene", "variants", "vectors", "vocabulary"]);
+const APART = new Set([
+  "block",
+  "null",
+  "calibrate",
+  "advise",
+  "compare",
+  "gate",
+  "intervene",
+  "variants",
+  "vectors",
+  "vocabulary",
+]);
 const ABLATED = /\.(as_it_is|without_bias|unit_gain|mean_removed)$/;
 const PARAMETERS = new Set(["gain_norm", "bias_norm", "bias_over_gain", "implied_cosine", "cosine_above_implied"]);
 export const ablationOf = (site) => ABLATED.exec(site)?.[1] ?? null;

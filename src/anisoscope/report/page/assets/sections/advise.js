@@ -64,25 +64,20 @@ function picture(run, correction, t) {
   };
 }
 
-function numbers(host, run) {
-  const found = cells(run), lines = [];
-  for (const [site, of] of Object.entries(found)) {
+function numbers(host, run, correction) {
+  const lines = [];
+  for (const [site, of] of Object.entries(cells(run))) {
+    if (!site.startsWith(`${correction}.`)) continue;
     for (const [at, i] of of.neighbour_overlap) {
       const value = (metric) => of[metric] ? T.value[of[metric].get(at)] : null;
-      lines.push([
-        site,
-        at,
-        T.value[i],
-        T.low[i],
-        T.high[i],
-        value("overlap_forecast"),
-        value("memory_per_million"),
-        value("ndcg"),
-      ]);
+      const more = ["overlap_forecast", "memory_per_million", "ndcg"].map(value);
+      lines.push([site.split(".")[1], at, T.value[i], T.low[i], T.high[i], ...more]);
     }
   }
   const head = ["", "dimensions", "kept", "from", "to", "forecast", "GB per million", "nDCG@10"];
-  host.replaceChildren(element("h3", {}, "Every variant"), plainTable(head, lines, "Every variant"));
+  const width = lines.some((line) => line[7] !== null) ? 8 : 7; // nDCG only where pairs were labelled
+  const table = plainTable(head.slice(0, width), lines.map((line) => line.slice(0, width)), "Every variant");
+  host.replaceChildren(element("h3", {}, WORDS[correction]), table);
 }
 
 register({
@@ -110,10 +105,10 @@ register({
     });
     const panel = element("div", { class: "panel" });
     host.append(panel);
-    numbers(panel, view.run);
+    numbers(panel, view.run, view.correction);
     view.listen(() => {
       chart.refresh();
-      numbers(panel, view.run);
+      numbers(panel, view.run, view.correction);
     });
   },
 });

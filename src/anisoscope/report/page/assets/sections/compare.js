@@ -10,7 +10,7 @@ import { register } from "../core/sections.js";
 import { plainTable } from "../core/table.js";
 import { between, number, shown } from "../core/text.js";
 
-const APART = new Set(["compare", "gate", "null", "calibrate", "block", "intervene", "variants"]);
+const APART = new Set(["compare", "gate", "null", "calibrate", "advise", "block", "intervene", "variants"]);
 const usable = (i) =>
   T.head[i] === null && T.at[i] === null && T.positions[i] === "all" && T.value[i] !== null && T.site[i] !== "layers" &&
   !APART.has(data.runs[SUBJECTS[T.subject[i]].run].command);

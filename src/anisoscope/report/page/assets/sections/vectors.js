@@ -10,11 +10,12 @@ import { rowTable } from "../core/files.js";
 import { register } from "../core/sections.js";
 import { extremes, number, shown } from "../core/text.js";
 
-const KNOWN = new Set(["block", "null", "calibrate", "compare", "intervene", "variants", "vocabulary"]);
+const KNOWN = new Set(["block", "null", "calibrate", "advise", "compare", "intervene", "variants", "vocabulary"]);
+const SEVERAL = new Set(["cosine_share", "hub_occurrence"]); // several rows of one cloud
 
 function rowsOf(found) {
   const studies = [...found.study].filter(([command]) => !KNOWN.has(command));
-  return studies.flatMap(([, rows]) => rows).filter((i) => T.positions[i] === "all" && T.metric[i] !== "cosine_share");
+  return studies.flatMap(([, rows]) => rows).filter((i) => T.positions[i] === "all" && !SEVERAL.has(T.metric[i]));
 }
 
 const nameOf = (rows) => {
