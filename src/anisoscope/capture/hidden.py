@@ -161,9 +161,14 @@ class HiddenCapture:
             length = state.shape[1]
             key = (site.positions, site.prefix_tokens, length, site.name.partition(".")[0] == "decoder")
             if key not in known:
-                asked = {"specials": self.specials, "positions": self.positions}
                 known[key] = count_positions(
-                    site, batch, length, self.body, whisper_window=self.whisper_window, **asked
+                    site,
+                    batch,
+                    length,
+                    self.body,
+                    specials=self.specials,
+                    positions=self.positions,
+                    whisper_window=self.whisper_window,
                 )
             counted, vectors = known[key], state.reshape(-1, state.shape[-1])  # (B·T, d)
             if counted.places is not None:
