@@ -96,7 +96,7 @@ def test_sketches_merge_in_any_order_and_survive_storage() -> None:
     np.testing.assert_allclose(b.sketch, a.sketch, rtol=0, atol=1e-10 * np.abs(a.sketch).max())
     direct = x.T @ (x @ projection(1024, 0))
     np.testing.assert_allclose(a.sketch, direct, rtol=0, atol=1e-10 * np.abs(direct).max())
-    np.testing.assert_allclose(variances(a), x.var(0, ddof=1), rtol=1e-9)
+    np.testing.assert_allclose(np.asarray(variances(a)), x.var(0, ddof=1), rtol=1e-9)
 
 
 @pytest.mark.usefixtures("small")

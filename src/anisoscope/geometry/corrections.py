@@ -40,6 +40,8 @@ class Affine:
 
     mean: Array  # (d,)
     matrix: Array  # (d, k), or (d,)
+    axes: Array | None = None  # (d, r) beside a diagonal: the map is diag(matrix) + axes·diag(gains)·axesᵀ
+    gains: Array | None = None  # (r,)
 
     @property
     def dims(self) -> tuple[int, int]:
@@ -49,22 +51,37 @@ class Affine:
     @property
     def full(self) -> Array:
         """The matrix as (d, k)."""
-        return np.diag(self.matrix) if self.matrix.ndim == 1 else self.matrix
+        whole = np.diag(self.matrix) if self.matrix.ndim == 1 else self.matrix
+        return whole if self.axes is None or self.gains is None else whole + (self.axes * self.gains) @ self.axes.T
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """What is kept of it."""
+        kept = {"mean": self.mean, "matrix": self.matrix, "axes": self.axes, "gains": self.gains}
+        return {name: array for name, array in kept.items() if array is not None}
 
     def apply(self, x: ArrayLike) -> Array:
         """The rows of x (m, d) as rows (m, k), in double precision."""
         centred = np.asarray(x, float) - self.mean
-        return centred * self.matrix if self.matrix.ndim == 1 else centred @ self.matrix
+        turned = centred * self.matrix if self.matrix.ndim == 1 else centred @ self.matrix
+        if self.axes is None or self.gains is None:
+            return turned
+        return turned + ((centred @ self.axes) * self.gains) @ self.axes.T
 
 
 @dataclass(frozen=True)
 class Corrections:
-    """The mean and the principal axes of the cloud that the corrections are fitted on."""
+    """The mean and the principal axes of the cloud that the corrections are fitted on.
+
+    There may be fewer axes than dimensions (a sketch, d above 4,096): beyond them the variance is `level` everywhere,
+    and no map holds a d×d matrix.
+    """
 
     mean: Array  # (d,)
-    values: Array  # (d,) eigenvalues, descending
-    axes: Array  # (d, d) eigenvectors in columns
+    values: Array  # (k,) eigenvalues, descending
+    axes: Array  # (d, k) eigenvectors in columns
     top: int
+    level: float = 0.0
 
     def affine(self, method: str, *, dims: int | None = None) -> Affine:
         """The map of a method; with `dims` it ends in so many dimensions, those in which the result varies most."""
@@ -74,13 +91,45 @@ class Corrections:
         kept = d if dims is None else dims
         if method == "whiten-k":
             method, kept = "whiten", dims or min(256, max(2, d // 2))
-        if method == "whiten":
-            return Affine(self.mean, (self.axes * self._shrunk(_RIDGE))[:, :kept])
+        if method == "whiten" and (kept < d or not self.partial):
+            return Affine(self.mean, (self.axes * self._shrunk(self.values, _RIDGE))[:, :kept])
+        if self.partial:
+            return self._few_axes(method, kept)
         if kept == d:
             return Affine(self.mean, self._whole(method))
         matrix = Affine(self.mean, self._whole(method)).full
         spread = matrix.T @ (self.axes * self.values) @ self.axes.T @ matrix  # the covariance after the map
         return Affine(self.mean, matrix @ np.linalg.eigh(spread)[1][:, ::-1][:, :kept])
+
+    @property
+    def partial(self) -> bool:
+        """Whether there are fewer axes than dimensions."""
+        return self.axes.shape[1] < len(self.mean)
+
+    def _few_axes(self, method: str, kept: int) -> Affine:
+        """The map as a diagonal and what it does along the axes; in fewer dimensions, those of the largest variance."""
+        made = Affine(self.mean, self._scales(method))
+        if method in ("whiten", "soft-zca"):
+            ridge = _RIDGE if method == "whiten" else _SOFT
+            made = Affine(self.mean, made.matrix, self.axes, self._shrunk(self.values, ridge) - made.matrix[0])
+        if method == "all-but-the-top":
+            made = Affine(self.mean, made.matrix, self.axes[:, : self.top], -np.ones(min(self.top, len(self.values))))
+        if kept == len(self.mean):
+            return made
+        turned = Affine(np.zeros_like(self.mean), *list(made.arrays.values())[1:])
+        spread = turned.apply((self.axes * np.sqrt(self.values)).T).T  # its left vectors: axes after the map
+        return Affine(self.mean, turned.apply(np.linalg.svd(spread, full_matrices=False)[0][:, :kept].T).T)
+
+    def _scales(self, method: str) -> Array:
+        """What the map does beyond the axes, as a diagonal."""
+        if method == "standardise":
+            squares = np.square(self.axes)
+            variances = squares @ self.values + self.level * np.maximum(1 - squares.sum(1), 0)
+            return 1 / np.sqrt(variances + _RIDGE * variances.mean())
+        if method in ("whiten", "soft-zca"):
+            level = self._shrunk(np.array([self.level]), _RIDGE if method == "whiten" else _SOFT)
+            return np.repeat(level, len(self.mean))
+        return np.ones(len(self.mean))
 
     def _whole(self, method: str) -> Array:
         if method == "centre":
@@ -92,11 +141,12 @@ class Corrections:
             top = self.axes[:, : self.top]
             return np.eye(len(self.mean)) - top @ top.T
         if method == "soft-zca":
-            return (self.axes * self._shrunk(_SOFT)) @ self.axes.T
+            return (self.axes * self._shrunk(self.values, _SOFT)) @ self.axes.T
         raise ValueError(f"unknown method {method!r}: one of {', '.join(METHODS)}")
 
-    def _shrunk(self, ridge: float) -> Array:
-        return 1 / np.sqrt(self.values + ridge * self.values.mean())
+    def _shrunk(self, values: Array, ridge: float) -> Array:
+        beyond = len(self.mean) - len(self.values)
+        return 1 / np.sqrt(values + ridge * (self.values.sum() + self.level * beyond) / len(self.mean))
 
     def apply(self, name: str, x: ArrayLike) -> Array:
         """The rows of x (m, d) after the correction of that name (see `NAMES`).
@@ -123,3 +173,9 @@ def fit_sums(sum_x: Array, second: Array, n: int) -> Corrections:
     values, axes = np.linalg.eigh(covariance(second, sum_x, n))
     d = len(sum_x)
     return Corrections(sum_x / n, np.clip(values[::-1], 0, None), axes[:, ::-1], max(1, round(d / 100)))
+
+
+def fit_axes(mean: Array, values: Array, axes: Array) -> Corrections:
+    """Fit on eigenvalues (d,) of which only the first k have an axis (d, k); the others are equal."""
+    k, d = axes.shape[1], len(mean)
+    return Corrections(mean, values[:k], axes, max(1, round(d / 100)), float(values[k]) if k < d else 0.0)

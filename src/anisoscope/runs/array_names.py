@@ -37,6 +37,8 @@ ARRAYS = {
     "floor_values": "floor.values",
     "remedy_mean": "mean",
     "remedy_matrix": "matrix",
+    "remedy_axes": "axes",
+    "remedy_gains": "gains",
     # block: scores at each drift norm, (draws, norms, bins)
     "norms": "{block}/norms",
     "scores_counts": "{block}/scores_counts",

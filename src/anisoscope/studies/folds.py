@@ -8,13 +8,14 @@ kept apart: a correction is fitted on the groups of some folds, exactly, and jud
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anisoscope.errors import InputError
+from anisoscope.accumulate.sums import sketched
+from anisoscope.errors import InputError, UsageError
 from anisoscope.geometry import corrections
 from anisoscope.inference.floor import HeldOut
 from anisoscope.inputs.stores.clients import is_url
@@ -142,9 +143,9 @@ def split_folds(part: Part) -> Split:
     moments = {name: part.get(OBSERVER, name) for name in sorted(part.keys(OBSERVER))}
     sums = {name: one.sums() for name, one in moments.items()}
     n, d = sum(one.n for one in sums.values()), max((one.d for one in moments.values()), default=0)
-    if n < FEWEST or any(one.second is None for one in sums.values()):
+    if n < FEWEST or any(one.second is None and one.sketch is None for one in sums.values()):
         got = f"{n} vectors" if n < FEWEST else f"{d} dimensions"
-        raise InputError("cannot calibrate", got=got, expected=f"at least {FEWEST} vectors, at most 4096 dimensions")
+        raise InputError("cannot calibrate", got=got, expected=f"at least {FEWEST} vectors, at most 65,536 dimensions")
     names = list(moments)
     apart = names[:1] if sums[names[0]].n >= HELD_OUT // 2 else names[: len(names) // 2]
     rest = [name for name in names if name not in apart]
@@ -166,6 +167,11 @@ def split_folds(part: Part) -> Split:
 
 
 def _fitted(sums: Sequence[Sums]) -> corrections.Corrections:
+    if sums[0].second is None:
+        names = ("group_n", "group_x", "group_norm2", "sketch")
+        whole = replace(sums[0], **{name: np.sum([getattr(one, name) for one in sums], axis=0) for name in names})
+        found = sketched(whole, centred=True)
+        return corrections.fit_axes(whole.sum_x / whole.n, found.spectrum(), found.axes)
     second = np.sum([one.second for one in sums if one.second is not None], axis=0)
     return corrections.fit_sums(np.sum([one.sum_x for one in sums], axis=0), second, sum(one.n for one in sums))
 

@@ -93,7 +93,7 @@ def conclude(settings: RemedySettings, collected: Collected) -> Findings:
         for name, estimates in found.estimates.items()
         for one in estimates
     ]
-    arrays = {"mean": found.map.mean, "matrix": found.map.matrix, "floor.levels": LEVELS, "floor.values": found.floor}
+    arrays = {**found.map.arrays, "floor.levels": LEVELS, "floor.values": found.floor}
     few = [] if split.n_fit >= 10 * d else [f"{split.n_fit} vectors in {d} dimensions: whitening needs ten times d"]
     notes = [*split.left_out, *said, *few]
     data = {**part.about.get("data", {}), "rows": split.n}

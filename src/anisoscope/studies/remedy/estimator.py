@@ -98,6 +98,9 @@ class Remedy:
                 np.multiply(centred, matrix, out=part)
             else:
                 np.matmul(centred, matrix, out=part)
+            if fitted.axes is not None and fitted.gains is not None:
+                axes = fitted.axes.astype(kind, copy=False)
+                part += ((centred @ axes) * fitted.gains.astype(kind)) @ axes.T
             norms = np.sqrt(np.einsum("ij,ij->i", part, part))[:, None]
             norms[norms == 0] = 1  # the mean itself has no direction, and stays 0
             part /= norms
@@ -135,7 +138,7 @@ class Remedy:
     def arrays(self) -> dict[str, NDArray[np.float64]]:
         """What is kept of it."""
         made = self.fitted()
-        kept = {"mean": made.mean, "matrix": made.matrix}
+        kept = made.arrays
         return kept if self.floor is None else kept | {"floor.levels": LEVELS, "floor.values": self.floor}
 
     def save(self, path: str | Path) -> Path:
@@ -165,8 +168,9 @@ class Remedy:
     def _of(cls, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], where: Path) -> Self:
         if not {"mean", "matrix"} <= arrays.keys() or arrays["matrix"].shape[0] != arrays["mean"].shape[0]:
             raise InputError("this holds no remedy", where=where, got=", ".join(arrays) or "no arrays", do="remedy fit")
-        made = Affine(np.asarray(arrays["mean"], float), np.asarray(arrays["matrix"], float))
-        if not all(np.isfinite(part).all() for part in (made.mean, made.matrix)):
+        kept = {name: np.asarray(arrays[name], float) for name in ("mean", "matrix", "axes", "gains") if name in arrays}
+        made = Affine(**kept)
+        if not all(np.isfinite(part).all() for part in kept.values()):
             raise InputError("the remedy holds numbers that are not finite", where=where, do="fit it anew")
         method = str(about.get("method", "none"))
         return cls(method, map=made, floor=arrays.get("floor.values"), about=dict(about))
