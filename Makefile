@@ -16,7 +16,7 @@ export DENO_NO_UPDATE_CHECK := 1
 
 PEERS := .tools/peers
 
-.PHONY: demo test lint js types pytest bench bench-peers docs browser clean
+.PHONY: demo test lint js types pytest bench bench-peers docs browser clean faults fuzz differential audit test-lowest
 
 demo: $(READY)
 	$(OFFLINE) $(BIN)/anisoscope demo --out demo
@@ -53,6 +53,30 @@ bench-peers: $(READY)
 	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet -c constraints.txt transformer-lens==4.3.0 nnsight==0.8.1
 
+# the long harnesses: each appends to a log that it reads back, so the same command goes on; `--summary` prints the table
+faults: $(READY)
+	$(ONE_THREAD) $(OFFLINE) nice $(BIN)/python tests/faults/kills.py --kills 1000 --log faults.jsonl
+
+fuzz: $(READY)
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet atheris || \
+	  echo "no atheris for this Python: mutations without guidance"
+	$(ONE_THREAD) $(OFFLINE) nice $(BIN)/python tests/fuzz/many.py --inputs 1000000 --log fuzz.jsonl
+
+differential: $(READY)
+	$(ONE_THREAD) $(OFFLINE) nice $(BIN)/python tests/differential/many.py --log differential.jsonl
+
+# known vulnerabilities of what is installed; needs PyPI, and says so where it cannot be reached
+audit: $(READY)
+	@test -x $(BIN)/pip-audit || $(BIN)/python -m pip install --quiet pip-audit
+	$(BIN)/python scripts/audit.py
+
+# the lowest versions that pyproject.toml allows, in an environment of their own
+test-lowest: $(READY)
+	@test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
+	$(BIN)/python scripts/lowest.py > .venv-lowest/constraints.txt
+	.venv-lowest/bin/python -m pip install --quiet -c .venv-lowest/constraints.txt -e '.[all,dev]'
+	$(ONE_THREAD) $(OFFLINE) .venv-lowest/bin/python -m pytest -n 2 --dist loadfile --ignore=tests/browser
+
 docs: $(READY)
 	@test -x $(BIN)/zensical || $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
 	$(BIN)/python scripts/make_reference.py
@@ -70,4 +94,4 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) demo site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest demo site .pytest_cache .ruff_cache .hypothesis

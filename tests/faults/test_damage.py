@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -134,3 +137,39 @@ def test_runs_of_both_formats_compare(command_line, tmp_path: Path) -> None:
     assert compared.code == 0, compared.err
     difference = anisoscope.open_run(tmp_path / "c")
     assert abs(difference.value("mean_cosine") or 0) < 1e-9
+
+
+WRONG = {
+    "rows": {"rows": "many"},
+    "notes": {"notes": 5},
+    "inside notes": {"notes": [["deep"]]},
+    "verdict": {"verdict": {"words": ["isotropic"]}},
+    "number": {"verdict": {"words": [], "numbers": [{"metric": 5, "value": "x"}], "sentence": "s"}},
+    "settings": {"settings": []},
+    "inputs": {"inputs": {"data": {"kind": None}}},
+    "missing": {"files": None},
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_manifest_of_another_shape_is_refused_although_its_checksum_fits(
+    case: str, world: Path, command_line
+) -> None:
+    path = world / "run0/manifest.json"
+    manifest = {**json.loads(path.read_text()), **WRONG[case], "sha256": "0" * 64}
+    text = json.dumps(manifest)
+    path.write_text(text.replace("0" * 64, sha256(text.encode()).hexdigest(), 1))
+    for command in ("show", "compare", "report"):
+        ended = command_line(*words(command, world))
+        assert ended.code == 1
+        assert "not the manifest of a run" in ended.err
+
+
+def test_all_files_of_a_run_have_one_mode(world: Path, command_line) -> None:
+    assert command_line("show", world / "run0", "--csv", world / "new.csv").code == 0
+    assert command_line(*words("report", world)).code == 0
+    made = [world / "new.csv", world / "page.html", *(world / "run0").iterdir()]
+    mask = os.umask(0)
+    os.umask(mask)
+    assert len(made) > 5
+    assert {oct(path.stat().st_mode & 0o777) for path in made} == {oct(0o666 & ~mask)}
