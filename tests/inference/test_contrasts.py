@@ -10,6 +10,7 @@ from scipy import stats
 
 from anisoscope.inference.contrasts import detectable, equivalence_bound, holm, paired_p, wilson
 
+
 def p_of(draws: np.ndarray, mean: float, **options: Any) -> Any:
     found: Any = stats.ttest_1samp(draws, mean, **options)
     return found.pvalue
