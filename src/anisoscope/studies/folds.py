@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anisoscope.accumulate.sums import sketched
-from anisoscope.errors import InputError, UsageError
+from anisoscope.errors import InputError
 from anisoscope.geometry import corrections
 from anisoscope.inference.floor import HeldOut
 from anisoscope.inputs.stores.clients import is_url
