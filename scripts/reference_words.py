@@ -40,7 +40,6 @@ TENSOR_MEANINGS = {
     "square": "Σx∘x, beside the sketch",
     "zero": "zero vectors left out",
     "nonfinite": "vectors with NaN or infinite entries left out",
-    "single": "vectors whose products were rounded to float32 before they were added in float64",
     "open.keys": "keys of sequences that may still go on (uint64 bits)",
     "open.sums": "their Σu, in `rest` and in `first`",
     "open.counts": "their numbers of vectors, in `rest` and in `first`, and of arrivals",

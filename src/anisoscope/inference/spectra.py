@@ -121,7 +121,8 @@ def cloud_spectrum(sums: Sums, sample: Sample, *, centred: bool) -> Spectrum:
     """The spectrum of the covariance, or of the raw second moment (`centred=False`)."""
     missing: tuple[str, ...] = ()
     if sums.second is None and sums.sketch is not None:
-        x, found = sample.x - (sums.sum_x / sums.n if centred else 0.0), sketched(sums, centred=centred)
+        x = sample.x.astype(float) - (sums.sum_x / sums.n if centred else 0.0)
+        found = sketched(sums, centred=centred)
         values, squares = found.spectrum(), _projected(x, found)
         order = np.argsort(-values, kind="stable")
         values, squares = values[order], squares[:, order]

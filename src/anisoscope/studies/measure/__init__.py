@@ -28,7 +28,7 @@ def collect(job: Job) -> Collected:
     """One pass for each model."""
     from anisoscope.studies.measure.hidden import observers, smaller_batches
 
-    changes = {"first": all(map(is_embedding, job.settings.sites))}
+    changes: dict[str, Any] = {"first": all(map(is_embedding, job.settings.sites))}
     return {
         label: job.run(
             label,
