@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from anisoscope.accumulate.heads import under
 from anisoscope.accumulate.keys import GROUPS, Keys, group_of
 from anisoscope.accumulate.maxima import Extremes
+from anisoscope.accumulate.products import add_products
 from anisoscope.accumulate.reservoir import CAPACITY, Reservoir
 from anisoscope.accumulate.sequences import Finished, Sequences
 from anisoscope.accumulate.sketch import COLUMNS, projection
@@ -45,7 +46,6 @@ LARGEST_SPECTRUM = 4096  # above this d, a d×d matrix is not built: the spectru
 _HUGE = 65_536  # above this d (flattened maps) no sketch either, and fewer jackknife groups: sums stay in memory
 _BLOCK = 512  # rows in float64 at a time: they stay in the cache
 _GRAM_BLOCK = 8192  # a multiple of _BLOCK
-_PANEL = 128
 _FEW = 64  # rows that are cheaper in float64 than about their mean
 OPEN_BYTES = 16 * 2**20
 _FEWEST_OPEN = 256  # windows of a text come sorted by length within 128 of them: pieces lie at most 256 apart
@@ -273,42 +273,17 @@ class Moments:
     ) -> None:
         if not _FLOAT32_SAFE[0] < float(norms.max()) < _FLOAT32_SAFE[1]:
             x = x.double()
+        omega = torch.tensor(projection(self.d, self.seed), device=x.device) if self.sketched else None
         for number, sums in enumerate(block_sums):
             rows = slice(number * _GRAM_BLOCK, (number + 1) * _GRAM_BLOCK)
             apart = torch.from_numpy(np.flatnonzero(first[rows])).to(x.device)
-            self._add_gram("rest", x[rows], sums[0], without=apart)
+            add_products(self._sums, "rest", x[rows], sums[0], without=apart, omega=omega)
             if len(apart):
                 firsts = x[rows][apart]
                 if len(apart) <= _FEW and self.spectrum:
                     self._sums["first.second"].addmm_(firsts.double().T, firsts.double())
                 else:
-                    self._add_gram("first", firsts, sums[1])
-
-    def _add_gram(self, part: str, x: torch.Tensor, total: torch.Tensor, without: torch.Tensor | None = None) -> None:
-        """Add Σxxᵀ of a block with Σx = `total`, some of its rows left out: those become zero, nothing is gathered."""
-        n = len(x) - (0 if without is None else len(without))
-        if not n:
-            return
-        mean = (total / n).to(x.dtype)
-        shift, y = mean.double(), x - mean
-        if without is not None and len(without):
-            y[without] = 0.0
-        half = total - 0.5 * n * shift  # rμᵀ + μrᵀ + bμμᵀ = (r + bμ/2)μᵀ + μ(r + bμ/2)ᵀ, with r = Σx − bμ
-        if self.sketched:
-            self._add_sketch(part, y, half, shift)
-            return
-        second = self._sums[f"{part}.second"]
-        second += _gram(y)
-        self._sums[f"{part}.single"] += n * (x.dtype == torch.float32)
-        second.addmm_(torch.stack([half, shift], 1), torch.stack([shift, half]))
-
-    def _add_sketch(self, part: str, y: torch.Tensor, half: torch.Tensor, shift: torch.Tensor) -> None:
-        """Add Σxxᵀ·Ω and Σx∘x of a block, from its rows about their mean and the terms that move them back."""
-        omega = torch.tensor(projection(self.d, self.seed), device=y.device)
-        sketch, square = self._sums[f"{part}.sketch"], self._sums[f"{part}.square"]
-        sketch += (y.T @ (y @ omega.to(y.dtype))).double()
-        sketch.addmm_(torch.stack([half, shift], 1), torch.stack([shift, half]) @ omega)
-        square += y.square().sum(0, dtype=torch.float64) + 2 * half * shift
+                    add_products(self._sums, "first", firsts, sums[1], omega=omega)
 
     def seal(self) -> None:
         """Close every open sequence. What is merged after that must hold whole sequences, on both sides."""
@@ -406,15 +381,3 @@ def _distinct(sequences: Keys) -> tuple[Keys, NDArray[np.int64]]:
     if bool(np.all(sequences[1:] > sequences[:-1])):
         return sequences, np.arange(len(sequences))
     return np.unique(sequences, return_inverse=True)
-
-
-def _gram(y: torch.Tensor) -> torch.Tensor:
-    """yᵀy, by panels of one triangle: what is symmetric is computed once."""
-    d = y.shape[1]
-    gram = torch.empty(d, d, dtype=y.dtype, device=y.device)
-    for start in range(0, d, _PANEL):
-        stop = min(start + _PANEL, d)
-        panel = y[:, start:stop].T @ y[:, :stop]
-        gram[start:stop, :stop] = panel
-        gram[:start, start:stop] = panel[:, :start].T
-    return gram

@@ -92,7 +92,9 @@ def jackknife_mean(values: Array, groups: NDArray[np.int64]) -> tuple[float | No
     [31.5, 28.12, 34.88]
     """
     sizes = np.bincount(groups).astype(float)
-    return jackknife_of(lambda total, n: total / n, np.bincount(groups, weights=values).astype(float), sizes, sizes=sizes)
+    return jackknife_of(
+        lambda total, n: total / n, np.bincount(groups, weights=values).astype(float), sizes, sizes=sizes
+    )
 
 
 @cache

@@ -345,11 +345,8 @@ class Job:
 
     def _smaller(self, tokens: int, saved: Saved | None) -> Saved | None:
         """Halve the batches; the state that the unit goes on from."""
-        words = f"memory ran out with {tokens:,} positions per batch"
-        self._tokens, self._shrunk = (
-            tokens // 2,
-            self._shrunk or [f"{words}: fewer were run, which may move last digits"],
-        )
+        words = f"memory ran out with {tokens:,} positions per batch: fewer were run, which may move last digits"
+        self._tokens, self._shrunk = tokens // 2, self._shrunk or [words]
         if saved is None:
             return None
         saved = saved.as_on_disk()
@@ -373,12 +370,7 @@ class Job:
         protocol = {name: words for one in seen for name, words in one["protocol"].items()}
         extra = {"dtype": getattr(self.settings, "dtype", "float32"), "data": source.name}
         return {
-            "model": {
-                "name": model.name,
-                "revision": model.revision,
-                "family": model.family,
-                "modality": model.modality,
-            },
+            "model": {name: getattr(model, name) for name in ("name", "revision", "family", "modality")},
             "protocol": {**batches.protocol, **protocol, **extra},
             "reports": {plan: dict(report)},
             "data": {"name": source.name, "fingerprint": source.fingerprint()},

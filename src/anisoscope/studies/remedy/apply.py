@@ -21,7 +21,9 @@ def apply_files(
     found = find_files(files, suffixes=READERS, what="vectors")
     paths = [file.path for file in found if isinstance(file.path, Path)]
     if len(paths) < len(found):
-        raise UsageError("a remedy is applied to files of this machine", got=str(found[0].path), do="copy it here first")
+        raise UsageError(
+            "a remedy is applied to files of this machine", got=str(found[0].path), do="copy it here first"
+        )
     targets = _targets(paths, out)
     d, _ = remedy.fitted().dims
     sources = [open_vectors(path, column=column) for path in paths]  # refuse what is wrong before anything is written
