@@ -108,7 +108,7 @@ def output_sums(model: OpenModel) -> OutputSums:
     return OutputSums()
 
 
-def smaller_batches(model: OpenModel, machine: Machine) -> dict[str, int]:
+def smaller_batches(model: OpenModel, machine: Machine) -> dict[str, Any]:
     """How many positions a batch has where logits are looked at, unless the machine's settings say it."""
     return {"batch_tokens": machine.batch_tokens or batch_positions(model.module)}
 
