@@ -141,7 +141,10 @@ def test_the_size_of_blocks_changes_nothing(file, rows):
 def test_rows_are_known_where_the_format_says(tmp_path):
     for name in ("plain.npy", "packed.npz", "x.safetensors", "fixed.parquet", "file.arrow", "lz4.feather"):
         WRITERS[name](tmp_path / name)
-        assert open_vectors(tmp_path / name, group=None).rows == N
+        counts = name not in ("file.arrow", "lz4.feather") or hasattr(pa.RecordBatchFileReader, "count_rows")
+        assert open_vectors(tmp_path / name, group=None).rows == (
+            N if counts else None
+        )  # an older pyarrow cannot count
     WRITERS["stream.arrow"](tmp_path / "s.arrow")
     assert open_vectors([tmp_path / "s.arrow"]).rows is None
 

@@ -72,8 +72,12 @@ def test_missing_rows_numbers_and_groups_are_named(write):
 
 def test_a_fixed_size_column_with_a_missing_row_is_refused_too(write):
     column = pa.array([[1.0, 2.0], None, [3.0, 4.0]], pa.list_(pa.float32(), 2))
+    try:
+        path = write(v=column)
+    except pa.ArrowNotImplementedError:
+        pytest.skip("this pyarrow does not write such a column")
     with pytest.raises(InputError, match="row 1"):
-        read(write(v=column))
+        read(path)
 
 
 @pytest.mark.parametrize("rows", [[], [[]], [None]])
