@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from anisoscope.accumulate.heads import HeadCloud, Heads, by_row
+from anisoscope.accumulate.attention.heads import HeadCloud, Heads, by_row
 from anisoscope.accumulate.keys import GROUPS, group_of, priority
 from anisoscope.errors import InputError, StoreError
 

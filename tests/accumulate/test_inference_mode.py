@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from anisoscope.accumulate.heads import Heads
+from anisoscope.accumulate.attention.heads import Heads
+from anisoscope.accumulate.attention.rows import Rows
 from anisoscope.accumulate.moments import Moments
-from anisoscope.accumulate.rows import Rows
 from anisoscope.capture.attention.call import AttentionCall
 
 KEYS = np.array([11, 22], dtype=np.uint64)

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anisoscope.accumulate.attention.rows import Rows
 from anisoscope.accumulate.maxima import Extremes, Peaks
-from anisoscope.accumulate.rows import Rows
 from anisoscope.capture.attention.call import AttentionCall
 from anisoscope.errors import StoreError
 from anisoscope.geometry.nulls.extremes import coordinate_kurtosis, expected_maximum, largest_over_median

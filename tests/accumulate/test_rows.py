@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from anisoscope.accumulate.attention.rows import OF_LENGTHS, OF_ROWS, OF_SEQUENCES, Rows
+from anisoscope.accumulate.attention.score_bins import BINS, count_cells, fold_cells, score_edges
 from anisoscope.accumulate.keys import GROUPS, group_of
-from anisoscope.accumulate.rows import OF_LENGTHS, OF_ROWS, OF_SEQUENCES, Rows
-from anisoscope.accumulate.score_bins import BINS, count_cells, fold_cells, score_edges
 from anisoscope.capture.attention.call import AttentionCall
 from anisoscope.errors import StoreError
 from anisoscope.geometry.queries_keys import split_variance

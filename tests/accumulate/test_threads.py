@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from anisoscope.accumulate.score_bins import count_cells, fold_cells, score_edges
-from anisoscope.accumulate.threads import by_slices
-from anisoscope.accumulate.tiles import _median
+from anisoscope.accumulate.attention.score_bins import count_cells, fold_cells, score_edges
+from anisoscope.accumulate.attention.threads import by_slices
+from anisoscope.accumulate.attention.tiles import _median
 
 
 @pytest.fixture(params=[1, 3])

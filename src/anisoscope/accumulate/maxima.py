@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anisoscope.accumulate.heads import by_row, zeros
+from anisoscope.accumulate.attention.heads import by_row, zeros
 from anisoscope.accumulate.keys import Keys
 from anisoscope.errors import StoreError
 

@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from anisoscope.accumulate.heads import under
+from anisoscope.accumulate.attention.heads import under
 from anisoscope.accumulate.keys import GROUPS, Keys, group_of
 from anisoscope.accumulate.maxima import Extremes
 from anisoscope.accumulate.products import add_products

@@ -25,7 +25,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from anisoscope.accumulate.heads import zeros
+from anisoscope.accumulate.attention.heads import zeros
 from anisoscope.accumulate.keys import GROUPS
 from anisoscope.errors import StoreError
 

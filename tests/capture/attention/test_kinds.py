@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor
 
 import zoo
-from anisoscope.accumulate.rows import Rows
+from anisoscope.accumulate.attention.rows import Rows
 from anisoscope.capture.attention.call import AttentionCall
 from anisoscope.capture.attention.capture import AttentionCapture
 from anisoscope.errors import ModelError

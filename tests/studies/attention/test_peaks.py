@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import zoo
-from anisoscope.accumulate.rows import Rows
+from anisoscope.accumulate.attention.rows import Rows
 from anisoscope.inputs.sources import Document, MemorySource
 from anisoscope.models.batches.plan import make_batches
 from anisoscope.models.open import open_model

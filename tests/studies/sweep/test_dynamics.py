@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 import zoo
-from anisoscope.accumulate.heads import Heads
+from anisoscope.accumulate.attention.heads import Heads
 from anisoscope.errors import ModelError, UsageError
 from anisoscope.models.stand_ins import processors as stand_in_processors
 from anisoscope.runs.measurement import Measurement

@@ -12,10 +12,10 @@ import numpy as np
 
 from anisoscope.errors import UsageError
 from anisoscope.inputs.files import printable
-from anisoscope.inputs.vectors.arrays import bits, check_shape, name_dtype, widen
 from anisoscope.inputs.vectors.columns import Batch, Columns, every
+from anisoscope.inputs.vectors.formats.arrays import bits, check_shape, name_dtype, widen
+from anisoscope.inputs.vectors.formats.tables import choose_columns, from_batches
 from anisoscope.inputs.vectors.pieces import CHUNK, Labels, VectorFile, Wanted, seekable
-from anisoscope.inputs.vectors.tables import choose_columns, from_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa

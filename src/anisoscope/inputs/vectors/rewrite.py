@@ -24,11 +24,11 @@ from numpy.lib import format as npy_format
 
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inputs.vectors.columns import CSV_PIECE, ArrowFile, Columns, open_parquet, parquet_batches
-from anisoscope.inputs.vectors.csv_numbers import vector_columns
-from anisoscope.inputs.vectors.jsonl import vector_field
+from anisoscope.inputs.vectors.formats.csv_numbers import vector_columns
+from anisoscope.inputs.vectors.formats.jsonl import vector_field
+from anisoscope.inputs.vectors.formats.tables import choose_columns, list_matrix
+from anisoscope.inputs.vectors.formats.tensors import read_header, vector_tensor
 from anisoscope.inputs.vectors.source import VectorSource, open_vectors
-from anisoscope.inputs.vectors.tables import choose_columns, list_matrix
-from anisoscope.inputs.vectors.tensors import read_header, vector_tensor
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -28,14 +28,14 @@ import numpy as np
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inputs.files import FoundFile, check_unchanged, digest, file_digest, find_files, name_of, stamp
 from anisoscope.inputs.vectors import memory
-from anisoscope.inputs.vectors.arrays import is_wide
 from anisoscope.inputs.vectors.columns import Columns, every
-from anisoscope.inputs.vectors.csv_numbers import open_csv_vectors
-from anisoscope.inputs.vectors.jsonl import open_jsonl_vectors
-from anisoscope.inputs.vectors.npy import open_npy, open_npz
+from anisoscope.inputs.vectors.formats.arrays import is_wide
+from anisoscope.inputs.vectors.formats.csv_numbers import open_csv_vectors
+from anisoscope.inputs.vectors.formats.jsonl import open_jsonl_vectors
+from anisoscope.inputs.vectors.formats.npy import open_npy, open_npz
+from anisoscope.inputs.vectors.formats.tables import open_arrow_vectors, open_parquet_vectors
+from anisoscope.inputs.vectors.formats.tensors import open_safetensors
 from anisoscope.inputs.vectors.pieces import VectorFile, Wanted
-from anisoscope.inputs.vectors.tables import open_arrow_vectors, open_parquet_vectors
-from anisoscope.inputs.vectors.tensors import open_safetensors
 
 READERS = {
     ".npy": open_npy,

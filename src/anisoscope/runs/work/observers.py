@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 from anisoscope.accumulate.aligned import Aligned
-from anisoscope.accumulate.heads import SAMPLE, Heads
+from anisoscope.accumulate.attention.heads import SAMPLE, Heads
+from anisoscope.accumulate.attention.rows import Rows
 from anisoscope.accumulate.keys import sequence_keys
 from anisoscope.accumulate.moments import Moments
-from anisoscope.accumulate.rows import Rows
 from anisoscope.capture.attention.capture import AttentionCapture
 from anisoscope.capture.masks import count_positions
 from anisoscope.capture.sites import Site, body_of, find_sites

@@ -38,8 +38,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anisoscope.accumulate.heads import Heads
-from anisoscope.accumulate.rows import SPREAD_GROUPS, Rows
+from anisoscope.accumulate.attention.heads import Heads
+from anisoscope.accumulate.attention.rows import SPREAD_GROUPS, Rows
 from anisoscope.geometry.cosine import mean_cosine
 from anisoscope.geometry.drift import drift_ratio
 from anisoscope.geometry.missing import ratio

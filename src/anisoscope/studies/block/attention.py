@@ -2,9 +2,9 @@
 
 - scores, QKᵀ/√d_k before any bias of position, over all visible pairs, in float64: mean, standard deviation, and the
   standard deviation *within a row*, the only part that softmax can see (a term that is the same for all keys cancels);
-- softmax, from the rows of `accumulate.tiles`: largest, median and smallest probability of each row, averaged; the
-  extremes over whole sequences (all heads and rows), averaged over sequences; the row entropy over its maximum
-  log(keys).
+- softmax, from the rows of `accumulate.attention.tiles`: largest, median and smallest probability of each row,
+  averaged; the extremes over whole sequences (all heads and rows), averaged over sequences; the row entropy over its
+  maximum log(keys).
 
 Under a causal mask early rows see few keys, so softmax rows count from the middle of the sequence on.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anisoscope.accumulate.tiles import CallRows, read_rows
+from anisoscope.accumulate.attention.tiles import CallRows, read_rows
 from anisoscope.capture.attention.call import AttentionCall, grouped
 
 HISTOGRAM_BINS = 160

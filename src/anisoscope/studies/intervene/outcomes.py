@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anisoscope.accumulate.attention.rows import Rows
 from anisoscope.accumulate.moments import Moments
-from anisoscope.accumulate.rows import Rows
 from anisoscope.capture.attention.call import AttentionCall
 from anisoscope.capture.hidden import HiddenCapture
 from anisoscope.capture.sites import Site, find_sites
@@ -41,7 +41,7 @@ _OF_ROWS = {
     "max_probability": ("max", "rows"),
     "sink_share": ("sink", "sink_rows"),
 }
-"""What is told of attention: the sum of `accumulate.rows` that it is, over the count that it goes by."""
+"""What is told of attention: the sum of `accumulate.attention.rows` that it is, over the count that it goes by."""
 
 
 # -- what is seen ------------------------------------------------------------------------------------------------------

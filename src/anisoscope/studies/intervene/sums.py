@@ -9,9 +9,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from anisoscope.accumulate.attention.rows import Rows
 from anisoscope.accumulate.keys import GROUPS
 from anisoscope.accumulate.moments import Moments
-from anisoscope.accumulate.rows import Rows
 from anisoscope.runs.work.collected import Accumulator, Collection
 
 

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anisoscope.accumulate.heads import Heads
+from anisoscope.accumulate.attention.heads import Heads
 from anisoscope.accumulate.texts import Texts
 from anisoscope.geometry.queries_keys import union_directions
 from anisoscope.inference.jackknife import jackknife, without_each

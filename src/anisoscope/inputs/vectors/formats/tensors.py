@@ -15,8 +15,8 @@ import numpy as np
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inputs.files import Where
 from anisoscope.inputs.stores.objects import HEADER
-from anisoscope.inputs.vectors.arrays import StoredArray, VectorFile, bits, labels_of
 from anisoscope.inputs.vectors.columns import Columns, choose
+from anisoscope.inputs.vectors.formats.arrays import StoredArray, VectorFile, bits, labels_of
 from anisoscope.inputs.vectors.pieces import Labels
 
 DTYPES = {

@@ -15,7 +15,6 @@ import numpy as np
 
 from anisoscope.errors import InputError
 from anisoscope.inputs.files import Where
-from anisoscope.inputs.vectors.arrays import name_dtype, widen
 from anisoscope.inputs.vectors.columns import (
     ArrowFile,
     Batch,
@@ -26,6 +25,7 @@ from anisoscope.inputs.vectors.columns import (
     open_parquet,
     parquet_batches,
 )
+from anisoscope.inputs.vectors.formats.arrays import name_dtype, widen
 from anisoscope.inputs.vectors.pieces import Piece, Rows, VectorFile, Wanted
 
 if TYPE_CHECKING:

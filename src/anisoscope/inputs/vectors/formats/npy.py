@@ -23,8 +23,8 @@ from numpy.lib import format as npy_format
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inputs.files import Where
 from anisoscope.inputs.stores.objects import HEADER
-from anisoscope.inputs.vectors.arrays import StoredArray, bits, check_shape, labels_of, name_dtype, widen
 from anisoscope.inputs.vectors.columns import Columns, choose
+from anisoscope.inputs.vectors.formats.arrays import StoredArray, bits, check_shape, labels_of, name_dtype, widen
 from anisoscope.inputs.vectors.pieces import Labels, Piece, Rows, VectorFile, Wanted, count_chunks, cut, steps
 
 # What numpy's parser of headers and the zip library raise about bytes that mean nothing.

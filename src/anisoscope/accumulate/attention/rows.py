@@ -40,11 +40,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anisoscope.accumulate.heads import by_row, under, zeros
+from anisoscope.accumulate.attention.heads import by_row, under, zeros
+from anisoscope.accumulate.attention.score_bins import BINS, fold_cells
+from anisoscope.accumulate.attention.tiles import CallRows, Scored, read_rows
 from anisoscope.accumulate.keys import GROUPS, Keys, group_of
 from anisoscope.accumulate.maxima import Peaks, ScoredPairs
-from anisoscope.accumulate.score_bins import BINS, fold_cells
-from anisoscope.accumulate.tiles import CallRows, Scored, read_rows
 from anisoscope.errors import StoreError
 
 SINK = 0.3

@@ -23,8 +23,8 @@ from anisoscope.errors import InputError, UsageError
 from anisoscope.inputs.files import Where
 from anisoscope.inputs.stores.objects import HEADER
 from anisoscope.inputs.vectors.columns import Columns, arrow_errors, choose, csv_batches, csv_records
-from anisoscope.inputs.vectors.identifiers import leave_out
-from anisoscope.inputs.vectors.jsonl import check_numbers, check_vector, parse_json
+from anisoscope.inputs.vectors.formats.identifiers import leave_out
+from anisoscope.inputs.vectors.formats.jsonl import check_numbers, check_vector, parse_json
 from anisoscope.inputs.vectors.pieces import Rows, VectorFile, cut
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""What is kept of attention: queries, keys and rows of every head."""
