@@ -103,18 +103,24 @@ def draw_entry(entry: Entry) -> list[Path]:
         paths = [entry.folder / "figures" / f"{file}.{kind}" for kind in FORMATS]
         if not all(path.exists() and path.stat().st_mtime >= measured for path in paths):
             made = drawing()
-            mark(made, entry.about)
+            mark(made, entry.about, file)
             save(made, entry.folder / "figures", file)
         found += [path for path in paths if path.suffix == ".svg"]
     return found
 
 
-def mark(figure: Figure, about: dict[str, Any]) -> None:
-    """Say on the figure itself what stands under it."""
+def mark(figure: Figure, about: dict[str, Any], file: str) -> None:
+    """Say on the figure itself what stands under it; what each model is, the page says."""
     if about["stands_in"]:
         stand_in(figure, about["stands_in"])
-    for model, whose in about["marks"].items():
-        footnote(figure, f"{model.rpartition('/')[2]}: {whose}")
+    marks = {model.rpartition("/")[2]: whose for model, whose in about["marks"].items()}
+    marks = {model: whose for model, whose in marks.items() if file.endswith(f"_{model}")} or marks  # one model alone
+    kinds: dict[str, list[str]] = {}
+    for model, whose in marks.items():
+        kinds.setdefault(whose.partition(":")[0], []).append(model)
+    for kind, models in kinds.items():
+        word = kind if len(models) == 1 else kind.replace("another", "other").replace("model", "models")
+        footnote(figure, f"{word}: {marks[models[0]].partition(': ')[2] if len(marks) == 1 else ', '.join(models)}")
     for words in about["data"]:
         footnote(figure, f"DATA: {words}")
 

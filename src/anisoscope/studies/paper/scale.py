@@ -57,6 +57,16 @@ class Scale:
             return ""
         return f"{', '.join(places) or f'embedded {kind}'} in place of {known['paper']}"
 
+    def about_run_data(self, name: str) -> list[str]:
+        """The same for a run: what its models read, and which of them read something else."""
+        kind = recipes.runs()[name].get("data")
+        if kind is None:
+            return []
+        apart = {model: self.own_data(model) for model in self.models(name)}
+        told = [self.about_data(kind)] if not apart or not all(apart.values()) else []
+        told += [f"{', '.join(own['data'])} for {short_name(model)}" for model, own in apart.items() if own]
+        return [words for words in told if words]
+
     def settings(self, name: str) -> dict[str, Any]:
         """The settings of a run at this scale and under this protocol, without its models."""
         recipe = recipes.runs()[name]

@@ -124,8 +124,7 @@ def _checkpoints(model: str, recipe: Mapping[str, Any], scale: Scale, out: Path)
 
 def _result(figure: Figure, made: Made, failed: Mapping[str, str], scale: Scale) -> Result:
     names = needed(figure, scale)
-    kinds = dict.fromkeys(recipes.runs()[name].get("data") for name in names)
-    told = [words for kind in kinds if kind is not None and (words := scale.about_data(kind))]
+    told = dict.fromkeys(words for name in names for words in scale.about_run_data(name))
     known: dict[str, Any] = {"marks": scale.marks(figure), "data": tuple(told)}
     known["stands_in"] = about_stand_ins(figure) if scale.name == "demo" and not figure.modelless else None
     untestable = scale.not_testable(figure)
