@@ -104,8 +104,8 @@ def _in_npz(data: bytes) -> None:
 
 
 def _in_safetensors(data: bytes) -> None:
-    """The bytes as header, before enough data for small tensors."""
-    _vectors(".safetensors")(struct.pack("<Q", len(data)) + data + bytes(160))
+    """The bytes as header, before the data of the seed."""
+    _vectors(".safetensors")(struct.pack("<Q", len(data)) + data + bytes(96))
 
 
 # -- texts, sound, pictures ---------------------------------------------------------------------------------------
