@@ -74,7 +74,9 @@ def perform(
 
 def _look(job: Job, folder: Path, existing: Existing) -> Run | None:
     """The finished run to use again, checked, or None."""
-    found = find_existing(folder, command=job.study.name, settings=job.settings.as_dict(), existing=existing)
+    asked, kind = job.settings.as_dict(), type(job.settings)
+    known = {"command": job.study.name, "read": lambda old: kind.check(old).as_dict()}
+    found = find_existing(folder, settings=asked, existing=existing, **known)
     if found is None:
         return None
     before, now = (shard or "the whole" for shard in (found.manifest.get("shard"), job.machine.shard))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 FORMAT = 2
 Existing = Literal["resume", "reuse", "replace", "refuse"]
 EXISTING: tuple[Existing, ...] = get_args(Existing)
+Reading = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 TABLE, ARRAYS, SUMS, MANIFEST, PLAN = RUN_FILES
 _LIBRARIES = ("anisoscope", "numpy", "scipy", "torch", "transformers")
 _FOLDERS = ("partial", "figures", "training", "measured", "sums")  # what a run may hold besides its files
@@ -265,13 +266,17 @@ def check_out(folder: Path, inputs: Iterable[str | Path]) -> None:
             continue
 
 
-def find_existing(folder: Path, *, command: str, settings: Mapping[str, Any], existing: Existing) -> Run | None:
+def find_existing(
+    folder: Path, *, command: str, settings: Mapping[str, Any], existing: Existing, read: Reading = dict
+) -> Run | None:
     """What `--existing` decides: the finished run to use again, or None to (go on to) compute.
 
     - `resume` (default): a finished run of the same settings is used again, an unfinished one continued;
     - `reuse`: only a finished run of the same settings will do;
     - `replace`: whatever is there is removed first;
     - `refuse`: nothing may be there.
+
+    `read` understands the settings of a run as they are understood today: an earlier version knew fewer of them.
     """
     if folder.exists() and not folder.is_dir():
         raise UsageError("a run needs a folder, and this is a file", where=folder, do="choose another --out")
@@ -290,7 +295,11 @@ def find_existing(folder: Path, *, command: str, settings: Mapping[str, Any], ex
         return None
     if not (folder / PLAN).exists():
         raise StoreError("the folder holds something that is not a run", where=folder, do="choose another --out folder")
-    differing = _differences(read_plan(folder / PLAN), json.loads(json.dumps([command, dict(settings)])))
+    plan = read_plan(folder / PLAN)
+    if plan["command"] == command:
+        with suppress(UsageError):
+            plan["settings"] = json.loads(json.dumps(read(plan.get("settings", {}))))
+    differing = _differences(plan, json.loads(json.dumps([command, dict(settings)])))
     if differing:
         raise StoreError(
             "the folder holds a run of other settings",
@@ -314,7 +323,7 @@ def _left_behind(path: Path) -> bool:
 def _differences(before: Mapping[str, Any], now: Any) -> list[tuple[str, Any, Any]]:
     command, settings = now
     found = [("command", before.get("command"), command)] if before.get("command") != command else []
-    old, new = before.get("settings", {}), {k: v for k, v in settings.items() if v is not None}
+    old, new = ({k: v for k, v in x.items() if v is not None} for x in (before.get("settings", {}), settings))
     names = [*new, *(name for name in old if name not in new)]
     return found + [(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
 
