@@ -22,6 +22,7 @@ def test_only_the_sections_that_the_runs_hold(opened, file, tmp_path):
         "Summary",
         "Vectors",
         "Thresholds",
+        "Advice",
         "Layers",
         "Drift",
         "Spectrum",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -23,8 +25,18 @@ def test_values_get_the_precision_of_the_model_and_ids_do_not(dtype: torch.dtype
 
 
 def test_inputs_go_where_the_model_is() -> None:
+    module = nn.Linear(3, 3)
+    moved: list[torch.device] = []
+    ids = SimpleNamespace(
+        is_floating_point=lambda: False, dtype=torch.int64, to=lambda device, dtype: moved.append(device)
+    )
+    model_inputs(module, {"ids": ids})  # pyright: ignore[reportArgumentType]
+    assert moved == [module.weight.device]
+
+
+def test_inputs_of_an_offloaded_model_stay_on_the_processor() -> None:
     found = model_inputs(nn.Linear(3, 3, device="meta"), {"ids": torch.arange(3), "pixels": torch.rand(2)})
-    assert {tensor.device.type for tensor in found.values()} == {"meta"}
+    assert {tensor.device.type for tensor in found.values()} == {"cpu"}
 
 
 def test_a_cache_is_switched_off_where_there_is_one() -> None:

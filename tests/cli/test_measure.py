@@ -113,8 +113,9 @@ def test_compare_prints_differences_and_keeps_them(command, texts, gpt2, tmp_pat
     done = command("compare", tmp_path / "a", tmp_path / "b", "--json", "--out", tmp_path / "difference")
     assert done.code == 0, done.err
     printed = json.loads(done.out)
-    sides = ("_before", "_after")
-    assert {row["value"] for row in printed["measurements"] if not row["metric"].endswith(sides)} == {0.0}
+    apart = ("_before", "_after", "partner_cosine", "linear_cka", "procrustes_distance", "neighbour_overlap")
+    assert {row["value"] for row in printed["measurements"] if not row["metric"].endswith(apart)} == {0.0}
+    assert [row["value"] for row in printed["measurements"] if row["metric"] == "partner_cosine"] == pytest.approx(1)
     assert printed["verdict"].startswith("No average cosine changed")
     assert open_run(tmp_path / "difference").command == "compare"
 

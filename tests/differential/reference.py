@@ -38,6 +38,7 @@ def directions(x: Array, groups: Array) -> dict[str, Any]:
         "contributions": contributions / total if total > 0.5 * spread else None,
         "effective_n": min(n, n * n / energy) if energy > 0 else n,
         "vmf_resultant": ANY if average > 1 - 1e-9 else max(average, 0.0) ** 0.5,
+        "kurtosis": (x**4).mean() / (x**2).mean() ** 2,
         "dimension": d,
         "sequences": len(set(groups.tolist())),
     }

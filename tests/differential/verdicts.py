@@ -44,7 +44,7 @@ def problems(rows: Rows, cloud: Cloud) -> list[str]:
     said += _kappa(found, wanted.pop("vmf_resultant"), x.shape[1])
     near = {"norm_cv": 1e-7, "drift_norm": 1e-11 * wanted["mean_norm"]}
     for name, value in wanted.items():
-        missing = not cloud.squares and name in ("norm_cv", "drift_ratio")
+        missing = not cloud.squares and name in ("norm_cv", "drift_ratio", "kurtosis")
         said += _one(found, name, None if missing else value, 1e-9, near.get(name, 1e-11))
     if cloud.spectra and cloud.squares and x.shape[1] > 1:
         said += _spectral(found, scaled, cloud.unit)

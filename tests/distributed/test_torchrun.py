@@ -30,7 +30,7 @@ def ranks(words: list[str], *, processes: int, dies: int = -1, after: int = 2) -
             words,
             signal.SIGKILL if rank == dies else 0,
             after,
-            {**{name: str(value) for name, value in shared.items()}, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            env={**{name: str(value) for name, value in shared.items()}, "RANK": str(rank), "LOCAL_RANK": str(rank)}
             | ({"ANISOSCOPE_SAVE_EVERY": "0"} if dies >= 0 else {}),
         )
         for rank in range(processes)

@@ -231,7 +231,7 @@ def test_a_run_is_shown_by_step_and_cannot_be_repeated_from_its_file(tmp_path: P
     shown = CliRunner().invoke(app, ["show", str(tmp_path / "watch")])
     assert shown.exit_code == 0, shown.output
     lines = [line.split() for line in shown.output.splitlines()]
-    assert [line[0] for line in lines if len(line) == 5 and line[0].isdecimal()] == ["0", "2", "4", "6", "8"]
+    assert [line[0] for line in lines if len(line) == 6 and line[0].isdecimal()] == ["0", "2", "4", "6", "8"]
     assert len(lines) < 40
     with pytest.raises(UsageError, match="objects in memory"):
         plan_of(tmp_path / "watch" / "run.toml")

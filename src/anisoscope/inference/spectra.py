@@ -120,7 +120,7 @@ def spectral_estimate(metric: Metric, found: Spectrum, d: int) -> Estimate:
 def cloud_spectrum(sums: Sums, sample: Sample, *, centred: bool) -> Spectrum:
     """The spectrum of the covariance, or of the raw second moment (`centred=False`)."""
     missing: tuple[str, ...] = ()
-    if sums.second is None and sums.sketch is not None:
+    if sums.second is None and sums.sketch is not None and len(sample) < sums.n:  # else the sample is all there is
         x = sample.x.astype(float) - (sums.sum_x / sums.n if centred else 0.0)
         found = sketched(sums, centred=centred)
         values, squares = found.spectrum(), _projected(x, found)

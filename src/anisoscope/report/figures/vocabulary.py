@@ -63,7 +63,7 @@ def figure_m4(run: Run) -> Figure:
     import matplotlib.pyplot as plt
 
     arrays, sites = run.arrays(), _sites(run)
-    steps = sorted({int(name.split("/")[0]) for name in arrays})
+    steps = sorted({int(name.split("/")[0]) for name in arrays if name[0].isdecimal()})
     shown = [steps[round(k)] for k in np.linspace(0, len(steps) - 1, min(_PANELS, len(steps)))]
     with style():
         width = min(WIDE, max(COLUMN, 1.5 * len(shown) + 0.4))

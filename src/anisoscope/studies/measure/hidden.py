@@ -62,7 +62,7 @@ def with_spectrum(asked: str) -> Callable[[Sequence[str], str], bool]:
 
     >>> sites = ["embeddings", "block.0", "block.1", "block.2", "block.3", "final_norm"]
     >>> [site for site in sites if with_spectrum("every:2")(sites, site)]
-    ['embeddings', 'block.1', 'block.3', 'final_norm']
+    ['block.0', 'block.2', 'final_norm']
     """
     word, _, step = asked.partition(":")
 
