@@ -38,7 +38,7 @@ def add_products(
         second = sums[f"{part}.second"]
         second += _gram(y)
         second.addmm_(left, right)
-        sums[f"{part}.single"] += n * (x.dtype == torch.float32)
+        sums[f"{part}.single"].add_(n * (x.dtype == torch.float32))
         return
     sketch, square = sums[f"{part}.sketch"], sums[f"{part}.square"]
     sketch += (y.T @ (y @ omega.to(y.dtype))).double()

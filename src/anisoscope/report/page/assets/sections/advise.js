@@ -87,8 +87,8 @@ register({
   name: "Advice",
   title: "Dimensions, bits and centring",
   intro:
-    "The share of a row's ten nearest neighbours that stays when vectors are stored in fewer dimensions and bits, and " +
-    "(dotted) what a Gaussian cloud of the same mean and covariance would keep.",
+    "The share of a row's ten nearest neighbours that stays when vectors are stored in fewer dimensions and bits, " +
+    "and (dotted) what a Gaussian cloud of the same mean and covariance would keep.",
   wants: (found) => found.study.has("advise"),
   draw(host, found) {
     const runs = distinct(found.study.get("advise").map((i) => SUBJECTS[T.subject[i]].run));

@@ -52,7 +52,7 @@ function free(first, second) {
 // Differences that `anisoscope compare` found; before and after stand in the note.
 function kept(run) {
   const rows = (data.study.get("compare") || []).filter((i) => SUBJECTS[T.subject[i]].run === run);
-  const differences = rows.filter((i) => T.note[i].includes(" → "));  // not what is of both runs at once
+  const differences = rows.filter((i) => T.note[i].includes(" → ")); // not what is of both runs at once
   return differences.map((i) => {
     const [, before, after] = /^(\S+) → ([^\s,]+)/.exec(T.note[i]);
     const told = { before: Number(before), after: Number(after), difference: T.value[i] };
