@@ -163,3 +163,8 @@ def test_published_numbers_are_met_to_half_a_percent() -> None:
         rows = [Row(model="m", site="vocabulary.input", metric="i", value=0.9585)]
         rows += [Row(model="m", site="vocabulary.output", metric="i", value=value)]
         assert carry_out("as_published", evidence(rows), options).holds is holds
+
+
+def test_the_vector_of_a_whole_text_and_what_a_part_adds_are_no_layers() -> None:
+    found = evidence(layers("m", [0.1, 0.2]) + [cosine(site, 0.9, model="m") for site in ("embedding", "block.0.mlp")])
+    assert [row.site for row in found.layers("m")] == ["block.0", "block.1"]

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
+from anisoscope.runs.table import Row, is_embedding, is_part
+
 if TYPE_CHECKING:
     from anisoscope.runs.store import Run
-    from anisoscope.runs.table import Row
 
 Sites = Literal["raw", "norms", "all"]
 
@@ -71,7 +72,7 @@ class Evidence:
 
     def layers(self, model: str, *, sites: Sites = "raw", metric: str = "mean_cosine", site: str = "*") -> list[Row]:
         """The layers of a model, in order: raw states, what norms make of them, or all that is listed."""
-        rows = [row for row in self.rows(metric, model=model) if row.at is None and "vocabulary" not in row.site]
+        rows = [row for row in self.rows(metric, model=model) if row.at is None and _is_layer(row.site)]
         if self.convention == "library":
             followed = [
                 i + 1 < len(rows) and after_norm(rows[i + 1]) and not after_norm(row) for i, row in enumerate(rows)
@@ -80,6 +81,11 @@ class Evidence:
         elif sites != "all":
             rows = [row for row in rows if after_norm(row) == (sites == "norms")]
         return [row for row in rows if fnmatchcase(row.site, site)]
+
+
+def _is_layer(site: str) -> bool:
+    """Whether a site is a state along the model: no matrix, no vector of a whole text, no part of a block."""
+    return not ("vocabulary" in site or is_embedding(site) or is_part(site))
 
 
 def after_norm(row: Row) -> bool:
