@@ -101,7 +101,7 @@ def _absolute(path: Where) -> str:
 def _expand(place: str | Path, suffixes: tuple[str, ...], what: str) -> list[FoundFile]:
     if is_url(place):
         return _expand_url(str(place), suffixes, what)
-    path = Path(place).expanduser()
+    path = Path(os.path.expanduser(place))
     if path.is_dir():
         root, inside = path, path.rglob("*")
     elif path.is_file():
@@ -156,7 +156,7 @@ def name_of(where: Sequence[str | Path]) -> str:
     >>> name_of(["/data/wikitext/valid.txt"]), name_of(["a.npy", "b.npy", "c.npy"])
     ('valid.txt', 'a.npy and 2 more')
     """
-    first = Path(where[0]).expanduser()
+    first = Path(os.path.expanduser(where[0]))
     name = printable(first.name or first.resolve().name or str(first))
     return name if len(where) == 1 else f"{name} and {len(where) - 1} more"
 

@@ -135,7 +135,7 @@ def _in_folder(folder: Path) -> list[Checkpoint]:
 
 
 def _matching(pattern: str) -> list[Checkpoint]:
-    found = [Path(path) for path in glob(str(Path(pattern).expanduser()), recursive=True) if Path(path).is_dir()]
+    found = [Path(path) for path in glob(str(Path(os.path.expanduser(pattern))), recursive=True) if Path(path).is_dir()]
     if not found:
         raise InputError("no folder matches", where=pattern)
     return [_of_path(path, within=Path()) for path in found]
@@ -174,7 +174,7 @@ def _in_toml(path: Path) -> tuple[str, list[Checkpoint]]:
 
 def _beside(path: Path, model: str) -> str:
     """A folder relative to the list that names it; anything else is a model's name."""
-    folder = path.parent / Path(model).expanduser()
+    folder = path.parent / Path(os.path.expanduser(model))
     return str(folder.resolve()) if folder.exists() else model
 
 

@@ -11,6 +11,7 @@ is. What is named twice is numbered.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ def labels(names: Sequence[str]) -> list[str]:
 
 def _parts(name: str) -> tuple[str, ...]:
     """What a label is made of: the parts of a path; a Hub id is one part."""
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     if _HUB_ID.fullmatch(name) and not path.exists():
         return (name,)
     return tuple(part for part in path.resolve().parts if part != path.anchor) or (name,)

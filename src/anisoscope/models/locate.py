@@ -41,9 +41,9 @@ def locate(where: str | Path, *, revision: str | None = None, models_dir: str | 
     _check_name(text)
     if is_url(text):
         return _in_store(text, revision)
-    if models_dir is not None and not is_url(models_dir) and not Path(models_dir).expanduser().is_dir():
+    if models_dir is not None and not is_url(models_dir) and not Path(os.path.expanduser(models_dir)).is_dir():
         raise UsageError("no such mirror of models", where=models_dir, expected="a folder laid out as owner/name")
-    path = Path(text).expanduser()
+    path = Path(os.path.expanduser(text))
     if isinstance(where, Path) or text.startswith(("/", ".", "~")):
         return _on_disk(path, revision)
     from anisoscope.models.catalogue import same_model  # late: the catalogue looks into the mirror with this module
@@ -86,7 +86,7 @@ def in_mirror(name: str, *, revision: str | None = None, models_dir: str | Path 
 
         url = f"{str(root).rstrip('/')}/{name if revision is None else f'{name}@{revision}'}"
         return fetch_folder(url) if has_model(url) else None
-    folder = Path(root).expanduser() / (name if revision is None else f"{name}@{revision}")
+    folder = Path(os.path.expanduser(root)) / (name if revision is None else f"{name}@{revision}")
     return folder if folder.is_dir() else None
 
 

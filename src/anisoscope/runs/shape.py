@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from anisoscope.errors import StoreError
 
 _KINDS: dict[str, Any] = {
     "settings": dict,
@@ -32,6 +35,12 @@ _INSIDE: dict[str, Any] = {
     "inputs": dict,
     "about": dict,
 }
+
+
+def check_shape(manifest: Mapping[str, Any], path: Path, do: str) -> None:
+    """Refuse a manifest that no version wrote."""
+    if wrong := wrong_in(manifest):
+        raise StoreError("this is not the manifest of a run", where=path, got=wrong, do=do)
 
 
 def wrong_in(manifest: Mapping[str, Any]) -> str | None:
@@ -63,3 +72,12 @@ def _is_verdict(written: Any) -> bool:
     numbers = [value for one in found.numbers for value in (one.value, one.low, one.high, one.null, one.null_sd)]
     texts = (*found.words, found.sentence, *(one.metric for one in found.numbers))
     return all(isinstance(text, str) for text in texts) and all(isinstance(one, int | float | None) for one in numbers)
+
+
+def differences(before: Mapping[str, Any], now: Any) -> list[tuple[str, Any, Any]]:
+    """The settings (and the command) in which a plan differs from what is asked now: name, before, now."""
+    command, settings = now
+    found = [("command", before.get("command"), command)] if before.get("command") != command else []
+    old, new = ({k: v for k, v in x.items() if v is not None} for x in (before.get("settings", {}), settings))
+    names = [*new, *(name for name in old if name not in new)]
+    return found + [(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]

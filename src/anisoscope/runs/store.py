@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from anisoscope.errors import StoreError, UsageError
 from anisoscope.runs.locking import locked
 from anisoscope.runs.settings import nearest
-from anisoscope.runs.shape import wrong_in
+from anisoscope.runs.shape import check_shape, differences
 from anisoscope.runs.table import Row, from_table, schema, to_table
 from anisoscope.runs.writing import RUN_FILES, atomic, file_sha256
 
@@ -238,13 +238,13 @@ def read_manifest(path: Path) -> dict[str, Any]:
             do="read it with the version of anisoscope that wrote it, or upgrade",
         )
     if manifest["format"] == 1 and "sha256" not in manifest:
+        check_shape({"inputs": {}, "files": {}, **manifest}, path, _ANEW)
         old = "written by an earlier version, without checksums: its files cannot be verified"
-        return {"inputs": {}, **manifest, "notes": [*manifest.get("notes", ()), old]}
+        return {"inputs": {}, **manifest, "notes": [*manifest["notes"], old]}
     digest = str(manifest.get("sha256"))
     if sha256(raw.replace(digest.encode(), _BLANK.encode(), 1)).hexdigest() != digest:
         raise StoreError("the manifest of this run was changed or damaged", where=path, do=_ANEW)
-    if wrong := wrong_in(manifest):
-        raise StoreError("this is not the manifest of a run", where=path, got=wrong, do=_ANEW)
+    check_shape(manifest, path, _ANEW)
     return manifest
 
 
@@ -299,7 +299,7 @@ def find_existing(
     if plan["command"] == command:
         with suppress(UsageError):
             plan["settings"] = json.loads(json.dumps(read(plan.get("settings", {}))))
-    differing = _differences(plan, json.loads(json.dumps([command, dict(settings)])))
+    differing = differences(plan, json.loads(json.dumps([command, dict(settings)])))
     if differing:
         raise StoreError(
             "the folder holds a run of other settings",
@@ -318,14 +318,6 @@ def find_existing(
 def _left_behind(path: Path) -> bool:
     """Whether this is what a kill may leave of a lock or of a file that was being written."""
     return path.name == ".lock" or (path.name.startswith(".") and path.name.endswith(".partial"))
-
-
-def _differences(before: Mapping[str, Any], now: Any) -> list[tuple[str, Any, Any]]:
-    command, settings = now
-    found = [("command", before.get("command"), command)] if before.get("command") != command else []
-    old, new = ({k: v for k, v in x.items() if v is not None} for x in (before.get("settings", {}), settings))
-    names = [*new, *(name for name in old if name not in new)]
-    return found + [(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
 
 
 def _check_run(folder: Path) -> None:
