@@ -29,3 +29,12 @@ def test_too_few_rows_exit_with_1(command, tmp_path: Path) -> None:
     ended = command("calibrate", tmp_path / "few.npy", "--out", tmp_path / "run")
     assert (ended.code, ended.out) == (1, "")
     assert "10 vectors" in ended.err
+
+
+def test_the_table_names_every_correction_in_80_columns(
+    command, vectors_file: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = command("calibrate", vectors_file, "--no-figures", "--out", tmp_path / "run").out
+    for name in ("as it is", "centring", "top removed", "whitening"):
+        assert f" {name}  " in shown

@@ -25,6 +25,9 @@ FEWEST, SAMPLE = 32, 1024
 _TEXT = 60
 
 
+BEYOND = 1.5  # times the skewness of an isotropic cloud: hubs that are worth naming first
+
+
 def hubs_among(x: Any, keys: Any, names: Mapping[str, str], *, numbered: bool) -> list[Estimate]:
     """The hubs of a sample x (m, d) of the rows with these keys, at most 1,024; empty where there are too few."""
     x, keys = x[:SAMPLE], keys[:SAMPLE]
@@ -73,6 +76,14 @@ def _wanted(job: Job, x: Any, keys: Any) -> set[str]:
     if not alone or len(x) < FEWEST:
         return set()
     return set(map(str, np.asarray(keys)[find_hubs(x).top(SHOWN)].tolist()))
+
+
+def told_hubs(rows: Sequence[Row]) -> tuple[list[Table], list[Table]]:
+    """The tables of hubs to show first, and those to show on request: hubs of an isotropic cloud are no news."""
+    skewed = next((row for row in rows if row.metric == "hubness_cosine"), None)
+    plain = skewed is not None and (skewed.value or 0.0) <= BEYOND * (skewed.null or 0.0)
+    tables = hub_table(rows)
+    return ([], tables) if plain else (tables, [])
 
 
 def hub_table(rows: Sequence[Row]) -> list[Table]:

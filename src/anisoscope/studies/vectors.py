@@ -197,7 +197,7 @@ _FIRST = ("mean_cosine", "drift_ratio", "participation_ratio_unbiased", "isoscor
 def story(rows: Sequence[Row]) -> Story:
     """Six lines that matter; everything else on request, by group."""
     from anisoscope.inference.metrics import GROUPS, METRICS
-    from anisoscope.studies.hubs import hub_table
+    from anisoscope.studies.hubs import told_hubs
 
     if any(row.site == two_clouds.PAIR for row in rows):
         return two_clouds.story(rows)
@@ -217,7 +217,8 @@ def story(rows: Sequence[Row]) -> Story:
         cells = [[f"dimension {row.at:.0f}", f"{row.value:.1%}"] for row in shares[:3]]
         more.append(Table(("carries the cosine", "share"), cells))
     first = Table(columns, [line(name) for name in _FIRST if name in known])
-    return Story([first, *hub_table(rows)], more=[table for table in more if table.cells])
+    hubs, others = told_hubs(rows)
+    return Story([first, *hubs], more=[table for table in (*more, *others) if table.cells])
 
 
 def subject(settings: VectorsSettings) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from anisoscope.runs.story import Story, Table, interval, number
 from anisoscope.runs.table import Row
-from anisoscope.studies.hubs import hub_table
+from anisoscope.studies.hubs import told_hubs
 
 WORDS = {
     "raw": "as it is",
@@ -108,21 +108,22 @@ def story(rows: Sequence[Row]) -> Story:
     """One line for each correction, what it does to search, and how a cosine becomes a percentile."""
     cells = {(row.site, row.metric, row.at): row for row in rows}
     rates = list(dict.fromkeys(row.at for row in rows if row.metric == "threshold"))
-    columns = ["", "floor", "sd", *(f"threshold {rate:.1%}" for rate in rates if rate is not None)]
+    columns = ["", "floor", "sd", *(f"{100 * rate:g} %" for rate in rates if rate is not None)]
     keys = [("floor_mean", None), ("floor_sd", None), *(("threshold", rate) for rate in rates)]
-    more = [("nearest_mean", None), ("neighbour_overlap", None)]
     sites = dict.fromkeys(row.site for row in rows)
-    body = [
-        [WORDS.get(site, site), *(number(_value(cells.get((site, *key)))) for key in keys + more)] for site in sites
-    ]
+    names = {**WORDS, "without_top": "top removed"}
+    keys += [("nearest_mean", None), ("neighbour_overlap", None)]
+    body = [[names.get(site, site), *(number(_value(cells.get((site, *key)))) for key in keys)] for site in sites]
     usual = usual_rate(rows)
     lines = [
         f"{WORDS[row.site]}: threshold {number(row.value)} ({interval(row)}) at {row.at:.1%}"
         for row in rows
         if row.metric == "threshold" and row.at == usual and row.site in WORDS
     ]
-    tables = [Table([*columns, "best match", "kept"], body), *_search_tables(rows, cells), *hub_table(rows)]
-    return Story(tables, lines, more=[_percentile_table(rows), _snippet(rows)])
+    caption = "5 %, 1 %, …: the cosine that this share of unrelated pairs exceeds. Kept: of ten nearest neighbours."
+    hubs, others = told_hubs(rows)
+    tables = [Table([*columns, "best match", "kept"], body, caption=caption), *_search_tables(rows, cells), *hubs]
+    return Story(tables, lines, more=[_percentile_table(rows), _snippet(rows), *others])
 
 
 def _search_tables(rows: Sequence[Row], cells: dict[tuple[str, str, float | None], Row]) -> list[Table]:
