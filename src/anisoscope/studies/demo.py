@@ -53,21 +53,25 @@ def demo(out: Path) -> list[Part]:
         raise StoreError("this folder holds something else", where=out, do="choose another --out")
     out.mkdir(parents=True, exist_ok=True)
     file = _word_file(out)
+    machine = Machine(threads=1)  # models this small run slower on more
+    return [
+        Part(name, perform(study, settings, machine=machine, out=out / name), what)
+        for name, (study, settings, what) in jobs(file).items()
+    ]
+
+
+def jobs(file: Path) -> dict[str, tuple[str, dict[str, Any], str]]:
+    """What is run on the words of a file and on the embedded models: by name, the study, its settings, what it is."""
     last = max((step, folder) for seed, step, folder in embedded_series() if seed == 0)
     few, words = {"limit": 8, "length": 128}, {"files": [str(file)], "column": "vectors"}
-    jobs: dict[str, tuple[str, dict[str, Any], str]] = {
-        "vectors": ("vectors", {**words, "keep_text": "word"}, "word vectors of the embedded text"),
+    return {
+        "vectors": ("vectors", {**words, "ids": "word", "keep_text": True}, "word vectors of the embedded text"),
         "calibrate": ("calibrate", words, "as similarities"),
         "layers": ("measure", {"models": [str(last[1])], **few}, f"a byte-level BERT, step {last[0]:,}"),
         "sweep": ("sweep", {"series": "embedded", "seeds": [0], **few}, "along its training"),
         "block": ("block", _BLOCK, "an untrained BERT layer under a drift"),
         "null": ("null", {"dim": [16, 64, 256, 768, 4096]}, "what isotropy gives"),
     }
-    machine = Machine(threads=1)  # models this small run slower on more
-    return [
-        Part(name, perform(study, settings, machine=machine, out=out / name), what)
-        for name, (study, settings, what) in jobs.items()
-    ]
 
 
 def count_vectors() -> tuple[list[str], NDArray[np.float32]]:
