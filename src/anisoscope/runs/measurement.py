@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from anisoscope.errors import UsageError
 from anisoscope.runs.settings import nearest
 from anisoscope.runs.store import Run, write_run
-from anisoscope.runs.table import Row, to_table
+from anisoscope.runs.table import Row, row_of, to_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -162,20 +162,9 @@ def read_verdict(written: Any) -> Verdict | str:
 def cloud_rows(cloud: Cloud, **context: Any) -> list[Row]:
     """The rows of a measured cloud; `context` fills the columns that say what was measured (site, model, layer, …)."""
     rows = [
-        Row(
-            metric=e.metric,
-            value=e.value,
-            low=e.low,
-            high=e.high,
-            null=e.null,
-            n=e.n,
-            note=e.note,
-            at=e.at,
-            positions=positions,
-            **context,
-        )
+        row_of(estimate, positions=positions, **context)
         for positions, estimates in cloud.estimates.items()
-        for e in estimates
+        for estimate in estimates
     ]
     judged = Row(metric="verdict", note=cloud.verdict.sentence, n=rows[0].n, **context)
     return [*rows, judged]

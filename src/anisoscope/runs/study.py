@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anisoscope.errors import UsageError
@@ -57,6 +58,12 @@ class Findings:
     gathered: bool = False
 
 
+def first_names(settings: Any) -> str:
+    """What a default folder is named after: the models that are asked about, or the first file."""
+    names = getattr(settings, "models", None) or getattr(settings, "files", [])[:1] or [getattr(settings, "model", "")]
+    return "+".join(Path(name).name for name in names[:3])
+
+
 @dataclass(frozen=True)
 class Study:
     """One study.
@@ -78,7 +85,7 @@ class Study:
     kinds: Callable[[], Mapping[str, Callable[[], Any]]] | None = None
     labels: Callable[[Any], Sequence[str]] | None = None
     story: Callable[[Sequence[Row]], Story] | None = None
-    subject: Callable[[Any], str] = lambda settings: ""
+    subject: Callable[[Any], str] = first_names
     exit_code: Callable[[Sequence[Row]], int] = lambda rows: 0
     machine: tuple[str, ...] = ()
     keeps_sums: bool = True

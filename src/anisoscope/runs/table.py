@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from anisoscope.inference.estimates import Estimate
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -72,6 +74,13 @@ def is_part(site: str) -> bool:
 
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(Row))
+_ESTIMATED = ("metric", "value", "low", "high", "null", "n", "note", "at")
+_NOTHING = Row()
+
+
+def row_of(estimate: Estimate, like: Row = _NOTHING, **where: Any) -> Row:
+    """The row of an estimate; `like` and `where` fill the columns that say what was measured (site, model, …)."""
+    return dataclasses.replace(like, **{name: getattr(estimate, name) for name in _ESTIMATED}, **where)
 
 
 def _missing_if_not_finite(value: Any) -> Any:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import model_validator
@@ -221,17 +220,12 @@ def story(rows: Sequence[Row]) -> Story:
     return Story([first, *hubs], more=[table for table in (*more, *others) if table.cells])
 
 
-def subject(settings: VectorsSettings) -> str:
-    return Path(settings.files[0]).name
-
-
 STUDY = Study(
     VectorsSettings,
     collect=collect,
     conclude=conclude,
     kinds=kinds,
     story=story,
-    subject=subject,
     machine=("threads", *SHARED),
     help="""
 Measure vectors in files: how anisotropic they are, by drift or by spectrum, with intervals and nulls.

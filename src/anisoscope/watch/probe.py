@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -40,7 +40,7 @@ from anisoscope.models.devices import sums_device
 from anisoscope.models.encoders import POOLS, pooling_encoder
 from anisoscope.models.open import OpenModel, open_model
 from anisoscope.runs.study import words_of
-from anisoscope.runs.table import Row
+from anisoscope.runs.table import Row, row_of
 from anisoscope.runs.work.embeddings import EmbeddingSums
 from anisoscope.runs.work.observers import AttentionSums, HiddenSums
 from anisoscope.runs.work.outputs import OutputSums
@@ -76,7 +76,7 @@ class ProbeSums:
         observers = [self.hidden, *([] if self.embedding is None else [self.embedding])]
         sums = {site: moments.sums() for observer in observers for site, moments in observer.parts.items()}
         rows = [
-            replace(like, site=site, layer=layer, **_columns(estimate))
+            row_of(estimate, like, site=site, layer=layer)
             for observer in observers
             for site, layer in observer.about()["sites"]
             for estimate in (
@@ -88,10 +88,6 @@ class ProbeSums:
         of_attention = attention_rows(self.attention.heads, self.attention.rows, like=like)
         rows += [row for row in of_attention if row.head is None or row.metric in OF_HEADS]
         return rows + [row for outputs in self.output.parts.values() for row in output_rows(outputs, like)]
-
-
-def _columns(estimate: Any) -> dict[str, Any]:
-    return {name: getattr(estimate, name) for name in ("metric", "value", "low", "high", "null", "n", "note", "at")}
 
 
 class Probe:

@@ -44,7 +44,7 @@ from anisoscope.accumulate.attention.heads import by_row, under, zeros
 from anisoscope.accumulate.attention.score_bins import BINS, fold_cells
 from anisoscope.accumulate.attention.tiles import CallRows, Scored, read_rows
 from anisoscope.accumulate.keys import GROUPS, Keys, group_of
-from anisoscope.accumulate.maxima import Peaks, ScoredPairs
+from anisoscope.accumulate.maxima import Peaks
 from anisoscope.errors import StoreError
 
 SINK = 0.3
@@ -58,7 +58,7 @@ COUNTS = ("rows", "one_key_rows", "self_rows", "sink_rows", "sequences", "sink_s
 COUNTS += ("output_rows", "values")
 
 
-class Windowed(Scored, ScoredPairs, Protocol):
+class Windowed(Scored, Protocol):
     @property
     def windowed(self) -> bool: ...
     @property

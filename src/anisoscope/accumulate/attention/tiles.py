@@ -19,24 +19,15 @@ from torch import Tensor
 from anisoscope.accumulate.attention.score_bins import CELLS, count_cells
 from anisoscope.accumulate.attention.spread import Block, Chunk, RowSpread, SharedSpread
 from anisoscope.accumulate.attention.threads import by_slices
+from anisoscope.accumulate.maxima import ScoredPairs
 
 COLLAPSED = 0.1  # a row with less than this share of the entropy of uniform attention has collapsed
 ONE_KEY = 0.99  # a row with a probability above this is on one key
 
 
-class Scored(Protocol):
-    """What `Rows` reads of an attention call (`capture.attention_call.AttentionCall`)."""
+class Scored(ScoredPairs, Protocol):
+    """What `Rows` reads of an attention call (`capture.attention.call.AttentionCall`)."""
 
-    @property
-    def score_queries(self) -> Tensor: ...  # (B, heads, Tq, d_head)
-    @property
-    def score_keys(self) -> Tensor: ...  # (B, key heads, Tk, d_head)
-    @property
-    def valid_queries(self) -> Tensor: ...  # (B, Tq)
-    @property
-    def visible(self) -> Tensor | None: ...  # (B | 1, Tq | 1, Tk)
-    @property
-    def scaling(self) -> float | None: ...
     @property
     def kind(self) -> str: ...
     def chunks(self) -> Iterable[Chunk]: ...

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -177,7 +176,6 @@ STUDY = Study(
     AdviseSettings,
     measure=measure,
     story=story,
-    subject=lambda settings: Path(settings.files[0]).name,
     machine=RUNS_MODEL,
     help="""
 How few dimensions and bits embeddings can be stored in, and whether centring or whitening helps: the share of the ten

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anisoscope.runs.job import Job
@@ -141,7 +140,6 @@ STUDY = Study(
     conclude=conclude,
     kinds=kinds,
     story=story,
-    subject=lambda settings: Path(settings.model).name,
     machine=RUNS_MODEL + SHARED,
     export=_export,
     help="""

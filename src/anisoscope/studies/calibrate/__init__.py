@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from anisoscope.inference.retrieval import Labelled, retrieval_estimates
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import option
 from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study
-from anisoscope.runs.table import Row
+from anisoscope.runs.table import Row, row_of
 from anisoscope.runs.work.collected import Collected, Part
 from anisoscope.studies import folds
 from anisoscope.studies.calibrate.advice import LEVELS, advice, percentiles, story
@@ -163,22 +162,7 @@ def with_queries(asked: Any, documents: HeldOut) -> HeldOut:
 
 
 def _rows(estimates: Mapping[str, Sequence[Estimate]], protocol: str) -> list[Row]:
-    return [
-        Row(
-            site=name,
-            metric=one.metric,
-            value=one.value,
-            low=one.low,
-            high=one.high,
-            at=one.at,
-            null=one.null,
-            n=one.n,
-            note=one.note,
-            protocol=protocol,
-        )
-        for name, found in estimates.items()
-        for one in found
-    ]
+    return [row_of(one, site=name, protocol=protocol) for name, found in estimates.items() for one in found]
 
 
 def _protocol(settings: CalibrateSettings, collected: Collected, held: int, fitted: int) -> dict[str, Any]:
@@ -209,7 +193,6 @@ STUDY = Study(
     conclude=conclude,
     kinds=kinds,
     story=story,
-    subject=lambda settings: Path(settings.files[0]).name,
     machine=RUNS_MODEL + SHARED,
     help="""
 Similarity floor and thresholds of a set of embeddings, and what centring, all-but-the-top or whitening would do.

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from anisoscope.runs.job import Job
@@ -139,7 +138,6 @@ STUDY = Study(
     conclude=conclude,
     kinds=kinds,
     story=story,
-    subject=lambda settings: "+".join(Path(name).name for name in settings.models[:3]),
     machine=RUNS_MODEL + SHARED,
     keeps_sums=False,
     help="""

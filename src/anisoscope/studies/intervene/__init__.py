@@ -26,7 +26,6 @@ intervention and each control.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal, get_args
 
 from anisoscope.errors import UsageError
@@ -119,7 +118,6 @@ STUDY = Study(
     collect=collect,
     conclude=conclude,
     story=story,
-    subject=lambda settings: Path(settings.model).name,
     machine=RUNS_MODEL,
     keeps_sums=False,
     help="""

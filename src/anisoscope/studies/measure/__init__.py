@@ -6,7 +6,6 @@ One pass of each model over the data; every site is measured from its sums, then
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from anisoscope.runs.job import Job
@@ -65,17 +64,12 @@ def kinds() -> Mapping[str, Any]:
     return {"hidden": HiddenSums, "embedding": EmbeddingSums, "output": OutputSums, "texts": TextSums}
 
 
-def subject(settings: MeasureSettings) -> str:
-    return "+".join(Path(name).name for name in settings.models[:3])
-
-
 STUDY = Study(
     MeasureSettings,
     collect=collect,
     conclude=conclude,
     kinds=kinds,
     story=story,
-    subject=subject,
     machine=RUNS_MODEL + SHARED,
     help="""
 How anisotropic each layer of a model is, of any modality, with intervals and nulls; then the drift tests.

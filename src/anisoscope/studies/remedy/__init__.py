@@ -7,14 +7,13 @@ chosen one fitted on everything. Its run holds the map; `apply` and `export` tak
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Literal
 
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import option
 from anisoscope.runs.story import Story, Table, interval
 from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study, words_of
-from anisoscope.runs.table import Row
+from anisoscope.runs.table import Row, row_of
 from anisoscope.runs.work.collected import Collected
 from anisoscope.studies.folds import (
     Embeddings,
@@ -77,22 +76,8 @@ def conclude(settings: RemedySettings, collected: Collected) -> Findings:
         "fitted on": f"all {split.n} rows",
         **part.about.get("protocol", {}),
     }
-    rows = [
-        Row(
-            site=name,
-            metric=one.metric,
-            value=one.value,
-            low=one.low,
-            high=one.high,
-            null=one.null,
-            n=one.n,
-            note=one.note,
-            at=one.at,
-            protocol=words_of(protocol),
-        )
-        for name, estimates in found.estimates.items()
-        for one in estimates
-    ]
+    words = words_of(protocol)
+    rows = [row_of(one, site=name, protocol=words) for name, ones in found.estimates.items() for one in ones]
     arrays = {**found.map.arrays, "floor.levels": LEVELS, "floor.values": found.floor}
     few = [] if split.n_fit >= 10 * d else [f"{split.n_fit} vectors in {d} dimensions: whitening needs ten times d"]
     notes = [*split.left_out, *said, *few]
@@ -132,7 +117,6 @@ STUDY = Study(
     conclude=conclude,
     kinds=kinds,
     story=story,
-    subject=lambda settings: Path(settings.files[0]).name,
     machine=RUNS_MODEL + SHARED,
     help="""
 Fit a correction of embeddings: one affine map and a norm, from one pass in constant memory.

@@ -7,7 +7,6 @@ order of training. No forward pass: the matrices are read, and a text, if one is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from anisoscope.runs.array_names import name_of, pack_texts
@@ -111,7 +110,6 @@ STUDY = Study(
     VocabularySettings,
     measure=measure,
     story=story,
-    subject=lambda settings: "+".join(Path(name).name for name in settings.models[:3]),
     machine=(*OPENS_MODEL, "threads"),
     help="""
 Measure the input and output vocabulary matrices: I(W) in both conventions, cosine, drift, spectrum.
