@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import anisoscope
-import zoo
 from anisoscope.errors import UsageError
 from anisoscope.models.open import open_model
 from anisoscope.runs.finding import entries
@@ -20,11 +19,6 @@ TEXTS = [
     f"the {animal} sat on the mat and looked at the {animal}" for animal in ("cat", "dog", "bird", "fox", "owl", "hen")
 ]
 FAST = {"neighbours": False, "spectrum": False}
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Path(zoo.save("bert", tmp_path_factory.mktemp("models") / "bert"))
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,12 @@ import pytest
 import torch
 import transformers
 
+import zoo
 from anisoscope.capture.families import _BY_CONFIG, _STACKS
 from anisoscope.capture.sites import map_sites
 from anisoscope.capture.unknown import check_sites
 
-SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+SMALL = zoo.sizes()
 WORDS = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 BART = {
     "d_model": 16,

@@ -213,16 +213,8 @@ def test_before_and_after_the_final_norm_are_told_apart(name, opened, batches_fo
 
 
 def test_albert_blocks_are_calls_of_one_module(opened, batches_for):
-    module = transformers.AlbertModel(
-        transformers.AlbertConfig(
-            hidden_size=32,
-            num_hidden_layers=3,
-            num_attention_heads=4,
-            intermediate_size=32,
-            embedding_size=8,
-            vocab_size=2000,
-        )
-    ).eval()
+    sizes = zoo.sizes(hidden=32, layers=3, heads=4, embedding_size=8, vocab_size=2000)
+    module = transformers.AlbertModel(transformers.AlbertConfig(**sizes)).eval()
     batch = first_batch(batches_for(opened("bert"), batch_tokens=1))
     seen = capture_one(HiddenCapture(module), batch)
     _, _, outputs = plain_states(module, batch.inputs, [], {})

@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers
 
+import zoo
 from anisoscope.capture.hidden import HiddenCapture
 from anisoscope.capture.masks import RowIndex
 from anisoscope.capture.sites import find_sites
@@ -114,10 +115,7 @@ def speech(samples: list[int], width: int) -> Batch:
 def test_frames_of_padding_do_not_count():
     """With the published convolutions one second is 49 frames, half a second 24."""
     config = transformers.Wav2Vec2Config(
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
+        **zoo.sizes(layers=1, inner=16),
         conv_dim=(8,) * 7,
         feat_extract_norm="layer",
         do_stable_layer_norm=True,

@@ -10,7 +10,7 @@ import zoo
 from anisoscope.capture.sites import choose_sites, find_sites, map_sites
 from anisoscope.errors import ModelError, UsageError
 
-SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+SMALL = zoo.sizes()
 PATCHES = {"image_size": 32, "patch_size": 8}
 
 
@@ -98,13 +98,7 @@ def test_a_head_changes_paths_but_no_names(name):
         ),
         (
             transformers.OPTConfig(
-                hidden_size=16,
-                num_hidden_layers=2,
-                num_attention_heads=2,
-                ffn_dim=32,
-                vocab_size=20,
-                do_layer_norm_before=False,
-                word_embed_proj_dim=8,
+                **SMALL, ffn_dim=32, vocab_size=20, do_layer_norm_before=False, word_embed_proj_dim=8
             ),
             stack(2, norm=False),
         ),  # opt-350m: post-norm, so nothing is left to normalise

@@ -10,6 +10,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+import zoo
 from anisoscope.capture.hidden import HiddenCapture
 from anisoscope.capture.sites import find_sites
 from anisoscope.errors import ModelError
@@ -30,7 +31,7 @@ def run(capture: HiddenCapture, batch: Batch) -> dict[str, Tensor]:
     return seen
 
 
-SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 20}
+SMALL = zoo.sizes(vocab_size=20)
 
 
 @pytest.mark.parametrize(
@@ -220,15 +221,7 @@ def test_streams_are_one_vector_per_token(first):
 def test_channels_that_come_last_are_the_vectors():
     """SAM keeps its maps as (B, H, W, C)."""
     config = transformers.SamVisionConfig(
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        mlp_dim=32,
-        image_size=32,
-        patch_size=8,
-        output_channels=8,
-        window_size=2,
-        global_attn_indexes=[1],
+        **zoo.sizes(mlp_dim=32), image_size=32, patch_size=8, output_channels=8, window_size=2, global_attn_indexes=[1]
     )
     module = transformers.SamVisionModel(config).eval()
     pixels, valid = torch.rand(2, 3, 32, 32), torch.ones(2, 1, dtype=torch.bool)

@@ -1,35 +1,19 @@
-"""Run a command as the entry point does, in this process: exit code, standard output, standard error."""
+"""What the tests of commands ask for."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
+import cases
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    from anisoscope.cli.main import main
-
-    def run(*arguments: object) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["anisoscope", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        code = ended.value.code
-        return Ended(code if isinstance(code, int) else 0, *capfd.readouterr())
-
-    return run
+def command(command_line: Callable[..., cases.Ended]) -> Callable[..., cases.Ended]:
+    return command_line
 
 
 @pytest.fixture

@@ -12,16 +12,8 @@ import pytest
 import zoo
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> str:
-    folder = tmp_path / "small-bert"
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(zoo.config("bert").to_dict()))
-    return str(folder)
-
-
-def test_block_prints_a_table_or_one_object(command: Callable[..., Any], small: str, tmp_path: Path) -> None:
-    options = ["--arch", small, "--norms", "0,2,10", "--seeds", "2", "--sequences", "1", "--length", "24"]
+def test_block_prints_a_table_or_one_object(command: Callable[..., Any], small_config: str, tmp_path: Path) -> None:
+    options = ["--arch", small_config, "--norms", "0,2,10", "--seeds", "2", "--sequences", "1", "--length", "24"]
     given = ["block", *options, "--input", "table,embeddings", "--out", tmp_path / "run"]
     printed = command(*given, "--json", "--no-figures")
     assert printed.code == 0, printed.err

@@ -7,18 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import anisoscope
 from differential import clouds, models, verdicts
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize("start", range(0, 48, 12))

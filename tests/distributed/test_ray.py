@@ -24,11 +24,6 @@ main()
 """
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return cases.make_world(tmp_path_factory.mktemp("world"))
-
-
 def workers() -> list[int]:
     """The processes of accumulating workers on this machine."""
     found = []

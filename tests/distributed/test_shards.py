@@ -14,11 +14,6 @@ WITHIN = {"vectors": 1e-12, "calibrate": 1e-12}
 SHARDED = ("vectors", "calibrate", "measure", "attention", "sweep", "final-norm")
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return cases.make_world(tmp_path_factory.mktemp("world"))
-
-
 @pytest.mark.parametrize("command", SHARDED)
 def test_merged_shards_are_one_pass(command: str, world: Path, tmp_path: Path, command_line) -> None:
     words = cases.words_of(command, world)

@@ -39,11 +39,6 @@ def ranks(words: list[str], *, processes: int, dies: int = -1, after: int = 2) -
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return cases.make_world(tmp_path_factory.mktemp("world"))
-
-
-@pytest.fixture(scope="module")
 def one(world: Path, tmp_path_factory: pytest.TempPathFactory):
     """The run of one process."""
     made: dict[str, Path] = {}

@@ -11,11 +11,6 @@ import cases
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return cases.make_world(tmp_path_factory.mktemp("world"))
-
-
-@pytest.fixture(scope="module")
 def whole(world: Path, tmp_path_factory: pytest.TempPathFactory):
     """The run of a command that nobody disturbed."""
     made: dict[str, Path] = {}

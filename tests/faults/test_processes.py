@@ -15,12 +15,6 @@ import cases
 from anisoscope.errors import ModelError, StoreError
 from anisoscope.runs.locking import locked
 
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return cases.make_world(tmp_path_factory.mktemp("world"))
-
-
 # -- locks -------------------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from transformers import AutoModel, ViTImageProcessor
 
+import zoo
 from anisoscope.errors import ModelError, UsageError
 from anisoscope.models import attention_kinds as variants
 from anisoscope.models.open import open_model
@@ -113,16 +114,8 @@ def test_grouped_keys_are_shared_as_in_eager_attention() -> None:
     from transformers import LlamaConfig, LlamaModel
 
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=32,
-        use_cache=False,
-    )
-    model = LlamaModel(config).double().eval()
+    sizes = zoo.sizes(heads=4, num_key_value_heads=2, vocab_size=VOCABULARY)
+    model = LlamaModel(LlamaConfig(**sizes, use_cache=False)).double().eval()
     expected = model(**inputs_of("llama")).last_hidden_state
     variants.apply(model, "softmax_one")
     for module in variants.attention_modules(model):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -21,23 +20,6 @@ from anisoscope.models.open import open_model
 BODIES = [name for name in zoo.NAMES if zoo.modality(name) != "composite"]
 LIMITS = {"roberta": 128, "mpnet": 126, "t5": None, "byt5": None, "mamba": None, "canine": 2048, "falcon": 2048}
 LIMITS |= {"character_bert": 128, "manta": 256}
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return zoo.save("bert", tmp_path_factory.mktemp("bert"))
-
-
-@pytest.fixture
-def copy(bert: Path, tmp_path: Path) -> Path:
-    """A BERT checkpoint to be damaged."""
-    return Path(shutil.copytree(bert, tmp_path / "copy"))
-
-
-def edit_config(folder: Path, **changes: Any) -> None:
-    file = folder / "config.json"
-    written = json.loads(file.read_text()) | changes
-    file.write_text(json.dumps({key: value for key, value in written.items() if value is not None}))
 
 
 # --- what opens -----------------------------------------------------------------------------------------------------
@@ -184,7 +166,7 @@ def test_precision_is_float32_whatever_the_file_has(bert: Path, tmp_path: Path) 
     shutil.copytree(bert, tmp_path, dirs_exist_ok=True)
     halves = {key: weight.bfloat16() for key, weight in load_file(bert / "model.safetensors").items()}
     save_file(halves, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    edit_config(tmp_path, dtype="bfloat16")
+    zoo.edit_config(tmp_path, dtype="bfloat16")
     assert {weight.dtype for weight in open_model(tmp_path).module.parameters()} == {torch.float32}
     assert {weight.dtype for weight in open_model(tmp_path, dtype="bfloat16").module.parameters()} == {torch.bfloat16}
 
@@ -289,7 +271,7 @@ def test_the_zoo_says_what_it_opened() -> None:
 
 
 def small(kind: type[Any], **options: Any) -> Any:
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes = zoo.sizes()
     return kind(**sizes, vocab_size=325, max_position_embeddings=64, **options)
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +14,6 @@ from safetensors.torch import load_file, save_file
 import zoo
 from anisoscope.errors import ModelError, UsageError
 from anisoscope.models.open import open_model
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return zoo.save("bert", tmp_path_factory.mktemp("bert"))
-
-
-@pytest.fixture
-def copy(bert: Path, tmp_path: Path) -> Path:
-    """A BERT checkpoint to be damaged."""
-    return Path(shutil.copytree(bert, tmp_path / "copy"))
-
-
-def edit_config(folder: Path, **changes: Any) -> None:
-    file = folder / "config.json"
-    written = json.loads(file.read_text()) | changes
-    file.write_text(json.dumps({key: value for key, value in written.items() if value is not None}))
 
 
 def as_pickle(folder: Path, **extra: Any) -> Path:
@@ -115,13 +96,13 @@ def test_missing_weights_are_not_made_up(copy: Path) -> None:
 
 
 def test_a_config_that_counts_fewer_blocks_is_refused(copy: Path) -> None:
-    edit_config(copy, num_hidden_layers=2)
+    zoo.edit_config(copy, num_hidden_layers=2)
     with pytest.raises(ModelError, match="blocks that its config does not count"):
         open_model(copy)
 
 
 def test_a_config_with_other_shapes_is_refused(copy: Path) -> None:
-    edit_config(copy, intermediate_size=65)
+    zoo.edit_config(copy, intermediate_size=65)
     with pytest.raises(ModelError, match="shapes"):
         open_model(copy)
 
@@ -143,7 +124,7 @@ def test_remote_code_needs_leave(copy: Path, tmp_path: Path, monkeypatch: pytest
         "class OwnConfig(BertConfig):\n    model_type = 'own'\n"
         "class OwnModel(BertModel):\n    config_class = OwnConfig\n"
     )
-    edit_config(copy, model_type="own", auto_map={"AutoConfig": "own.OwnConfig", "AutoModel": "own.OwnModel"})
+    zoo.edit_config(copy, model_type="own", auto_map={"AutoConfig": "own.OwnConfig", "AutoModel": "own.OwnModel"})
     with pytest.raises(ModelError, match=r"code of its own repository(.|\n)*trust-remote-code"):
         open_model(copy)
     assert not trace.exists()
@@ -154,7 +135,7 @@ def test_remote_code_needs_leave(copy: Path, tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("kind", ["no_such_architecture", None])
 def test_an_unknown_architecture(copy: Path, kind: str | None) -> None:
-    edit_config(copy, model_type=kind)
+    zoo.edit_config(copy, model_type=kind)
     with pytest.raises(ModelError, match="architecture"):
         open_model(copy)
 
@@ -182,7 +163,7 @@ def test_a_config_that_is_not_an_object_of_a_model(copy: Path, config: str) -> N
 
 
 def test_places_of_code_that_are_not_a_table(copy: Path) -> None:
-    edit_config(copy, model_type="own", auto_map="own.py")
+    zoo.edit_config(copy, model_type="own", auto_map="own.py")
     with pytest.raises(ModelError, match=r"code of its own repository(.|\n)*own.py"):
         open_model(copy)
 

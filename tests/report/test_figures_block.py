@@ -28,15 +28,8 @@ def stored(folder: Path, command: str, rows: list[Row], arrays: dict[str, np.nda
 
 @pytest.fixture(scope="module")
 def block_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    config = BertConfig(
-        hidden_size=32,
-        num_attention_heads=4,
-        intermediate_size=64,
-        vocab_size=200,
-        num_hidden_layers=2,
-        max_position_embeddings=64,
-        initializer_range=0.1,
-    )
+    small = zoo.sizes(hidden=32, heads=4, inner=64, vocab_size=200, max_position_embeddings=64)
+    config = BertConfig(**small, initializer_range=0.1)
     sizes = {"norms": (0.0, 1.0, 5.0, 10.0), "sequences": 1, "length": 32}
     rows, arrays = run_experiment(Experiment(config, "bert", seeds=3, **sizes))
     more, further = run_experiment(Experiment(zoo.config("convnext"), "convnext", seeds=2, **sizes))

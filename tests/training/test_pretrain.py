@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from anisoscope.errors import InputError, ModelError, StoreError
@@ -20,6 +19,7 @@ from anisoscope.training.recipe import Recipe
 from anisoscope.training.series import read_log
 
 SMALL = {"layers": 1, "hidden": 32, "heads": 2, "length": 32, "batch": 8, "warmup": 10, "validation_batches": 4}
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +28,6 @@ def text(tmp_path_factory) -> str:
     path = tmp_path_factory.mktemp("text") / "alphabet.txt"
     path.write_bytes(b"abcdefghijklmnopqrstuvwxyz\n" * 800)
     return str(path)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,14 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM
 
+import zoo
 from anisoscope.errors import ModelError
 from anisoscope.runs.store import open_run
 from anisoscope.watch.lightning_callback import lightning_callback, outermost_model
 from anisoscope.watch.monitor import AnisotropyMonitor, Band
 
 lightning = pytest.importorskip("lightning.pytorch")
-TINY = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+TINY = zoo.sizes(vocab_size=50)
 PROBE = {"input_ids": torch.randint(50, (6, 12), generator=torch.Generator().manual_seed(1))}
 
 

@@ -27,7 +27,7 @@ from anisoscope.runs.store import open_run
 from anisoscope.watch.monitor import AnisotropyMonitor, Band
 from anisoscope.watch.rules import alarms_of
 
-TINY = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+TINY = zoo.sizes(vocab_size=50)
 
 
 def model(seed: int = 0) -> BertForMaskedLM:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForMaskedLM, Trainer, TrainingArguments
 
+import zoo
 from anisoscope.watch.monitor import AnisotropyMonitor
 
 accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
@@ -16,7 +17,7 @@ NAME = "anisotropy/block.1/mean_cosine"
 def test_the_curves_are_in_the_event_files(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "events"))
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes = zoo.sizes()
     model = BertForMaskedLM(BertConfig(vocab_size=50, max_position_embeddings=32, **sizes))
     quiet = {"save_strategy": "no", "disable_tqdm": True, "use_cpu": True, "logging_strategy": "no"}
     given = TrainingArguments(str(tmp_path / "out"), max_steps=4, report_to=["tensorboard"], **quiet)

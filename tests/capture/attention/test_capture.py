@@ -14,6 +14,7 @@ import zoo
 from anisoscope.capture.attention.call import AttentionCall
 from anisoscope.capture.attention.capture import NAME, AttentionCapture
 from anisoscope.errors import ModelError
+from capture.attention.whole import probabilities
 
 transformers.logging.set_verbosity_error()
 WITHOUT = ("falcon", "mamba", "resnet", "efficientnet", "convnext", "mobilenet_v2", "van")
@@ -59,16 +60,6 @@ def _inputs(name: str) -> dict[str, Tensor]:
     return inputs
 
 
-def _probabilities(call: AttentionCall) -> Tensor:
-    """The whole attention matrix, put together from the tiles: (B, heads, Tq, Tk)."""
-    batch, heads, queries, _ = call.score_queries.shape
-    whole = call.score_queries.new_zeros(batch, heads, queries, call.score_keys.shape[2])
-    for chunk in call.chunks():
-        reach = chunk.probabilities.shape[-1]
-        whole[chunk.batch, :, chunk.rows, :reach] = chunk.probabilities
-    return whole
-
-
 def _capture(
     module: nn.Module, inputs: dict[str, Tensor], **options: Any
 ) -> tuple[Any, list[tuple[str, AttentionCall]]]:
@@ -101,7 +92,7 @@ def test_outputs_stay_what_they_were_and_so_does_the_implementation(name: str) -
     assert NAME not in after.values()
 
 
-def _library_probabilities(name: str, module: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+def _libraryprobabilities(name: str, module: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     """What the library gives for `output_attentions=True` with eager attention, by site."""
     module.set_attn_implementation("eager")
     with torch.no_grad():
@@ -122,16 +113,16 @@ def _library_probabilities(name: str, module: Any, inputs: dict[str, Tensor]) ->
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("cvt", "manta")])  # which give no attentions
 def test_probabilities_equal_the_librarys_eager_attention(name: str) -> None:
     module, inputs = _module(name), _inputs(name)
-    expected = _library_probabilities(name, module, inputs)
+    expected = _libraryprobabilities(name, module, inputs)
     _, calls = _capture(module, inputs, query_chunk=7)
     found: dict[str, tuple[Tensor, Tensor]] = {}
     for site, call in calls:
-        found.setdefault(site, (_probabilities(call), call.valid_queries))
+        found.setdefault(site, (probabilities(call), call.valid_queries))
     assert list(found) == [site for site in found if site in expected]
     assert set(found) == set(expected)
-    for site, (probabilities, valid) in found.items():
+    for site, (weights, valid) in found.items():
         rows = valid[:, None, :, None]  # rows of padding are nobody's
-        torch.testing.assert_close(probabilities * rows, expected[site] * rows, rtol=0, atol=1e-6)
+        torch.testing.assert_close(weights * rows, expected[site] * rows, rtol=0, atol=1e-6)
 
 
 def test_cvt_is_rebuilt_with_its_own_scale() -> None:
@@ -154,7 +145,7 @@ def test_cvt_is_rebuilt_with_its_own_scale() -> None:
         f"stage.2.block.{k}" for k in range(3)
     ]
     for expected, (_, call) in zip(seen, calls, strict=True):
-        torch.testing.assert_close(_probabilities(call), expected, rtol=0, atol=1e-6)
+        torch.testing.assert_close(probabilities(call), expected, rtol=0, atol=1e-6)
     assert calls[-1][1].scaling == pytest.approx(32**-0.5)  # embed_dim, not d_head = 8
 
 
@@ -226,7 +217,7 @@ def test_rotation_moves_vectors_and_keeps_their_length(name: str) -> None:
     for (_, turned), (_, plain) in zip(after, before, strict=True):
         assert (turned.keys - plain.keys).abs().max() > 0.01
         torch.testing.assert_close(turned.keys.norm(dim=-1), plain.keys.norm(dim=-1), rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(_probabilities(turned), _probabilities(plain))
+        torch.testing.assert_close(probabilities(turned), probabilities(plain))
         assert plain.score_keys.equal(turned.score_keys)
 
 
@@ -319,7 +310,7 @@ def test_tiles_do_not_change_anything() -> None:
     _, cut = _capture(module, inputs, query_chunk=3)
     for (_, one), (_, other) in zip(whole, cut, strict=True):
         assert max(chunk.content.shape[2] for chunk in other.chunks()) == 3
-        torch.testing.assert_close(_probabilities(one), _probabilities(other))
+        torch.testing.assert_close(probabilities(one), probabilities(other))
 
 
 # -- coming and going --------------------------------------------------------------------------------------------------

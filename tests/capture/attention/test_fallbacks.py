@@ -9,12 +9,14 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+import zoo
 from anisoscope.capture.attention.call import AttentionCall
 from anisoscope.capture.attention.capture import AttentionCapture
 from anisoscope.errors import ModelError
+from capture.attention.whole import probabilities
 
 transformers.logging.set_verbosity_error()
-SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+SMALL = zoo.sizes()
 IDS = torch.randint(5, 60, (2, 12), generator=torch.Generator().manual_seed(0))
 
 
@@ -31,14 +33,6 @@ def _run(module: nn.Module, **inputs: Tensor) -> tuple[Any, list[tuple[str, Atte
     return output, calls
 
 
-def _probabilities(call: AttentionCall) -> Tensor:
-    batch, heads, queries, _ = call.score_queries.shape
-    whole = call.score_queries.new_zeros(batch, heads, queries, call.score_keys.shape[2])
-    for chunk in call.chunks():
-        whole[chunk.batch, :, chunk.rows, : chunk.probabilities.shape[-1]] = chunk.probabilities
-    return whole
-
-
 def _check(module: Any, **inputs: Tensor) -> list[tuple[str, AttentionCall]]:
     """Outputs unchanged, probabilities those of eager attention."""
     expected = module(**inputs).last_hidden_state
@@ -47,7 +41,7 @@ def _check(module: Any, **inputs: Tensor) -> list[tuple[str, AttentionCall]]:
     module.set_attn_implementation("eager")
     attentions = module(**inputs, output_attentions=True).attentions
     for (_, call), eager in zip(calls, attentions, strict=True):
-        torch.testing.assert_close(_probabilities(call), eager, rtol=0, atol=1e-6)
+        torch.testing.assert_close(probabilities(call), eager, rtol=0, atol=1e-6)
     return calls
 
 
@@ -109,7 +103,7 @@ def test_swin_has_windows_biases_and_masked_neighbours() -> None:
     assert plain.position_bias is not None
     assert shifted.visible is not None  # a shifted window joins patches that are no neighbours, masked by −100
     assert 0 < shifted.visible.float().mean() < 1
-    assert _probabilities(shifted)[(~shifted.visible)[:, None].expand(-1, 2, -1, -1)].max() < 1e-20
+    assert probabilities(shifted)[(~shifted.visible)[:, None].expand(-1, 2, -1, -1)].max() < 1e-20
     assert shifted.position_bias is not None
     assert shifted.position_bias.abs().max() < 10
 

@@ -16,6 +16,7 @@ from anisoscope.capture.attention.call import AttentionCall
 from anisoscope.capture.attention.capture import AttentionCapture
 from anisoscope.errors import ModelError
 from anisoscope.models.attention_kinds import OWN_KERNEL, apply
+from capture.attention.whole import probabilities
 
 transformers.logging.set_verbosity_error()
 MASK = torch.ones(3, 12, dtype=torch.long)
@@ -31,14 +32,6 @@ def _varied(name: str, variant: str) -> Any:
     return apply(zoo.module(name), variant)
 
 
-def _probabilities(call: AttentionCall) -> Tensor:
-    batch, heads, queries, _ = call.score_queries.shape
-    whole = call.score_queries.new_zeros(batch, heads, queries, call.score_keys.shape[2])
-    for chunk in call.chunks():
-        whole[chunk.batch, :, chunk.rows, : chunk.probabilities.shape[-1]] = chunk.probabilities
-    return whole
-
-
 @pytest.mark.parametrize("name", ["bert", "llama", "gpt2"])
 @pytest.mark.parametrize("variant", OWN_KERNEL)
 @torch.no_grad()
@@ -52,7 +45,7 @@ def test_a_variant_computes_what_it_did_and_shows_its_own_weights(name: str, var
     torch.testing.assert_close(watched[real], plain.last_hidden_state[real], rtol=0, atol=1e-5)
     for call, expected in zip(calls, plain.attentions, strict=True):
         rows = real[:, None, :, None]
-        torch.testing.assert_close(_probabilities(call) * rows, expected * rows, rtol=0, atol=5e-6)
+        torch.testing.assert_close(probabilities(call) * rows, expected * rows, rtol=0, atol=5e-6)
     again = module(**INPUTS).last_hidden_state
     torch.testing.assert_close(again, plain.last_hidden_state)
 

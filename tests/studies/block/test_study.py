@@ -17,20 +17,12 @@ from anisoscope.studies.block import BlockSettings, story
 from anisoscope.studies.block.rows import hidden_norm_rows
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> str:
-    folder = tmp_path / "small-bert"
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(zoo.config("bert").to_dict()))
-    return str(folder)
+def plan(small_config: str, **changes: Any) -> dict[str, Any]:
+    return {"arch": [small_config], "norms": [0, 2, 10], "seeds": 2, "sequences": 1, "length": 24, **changes}
 
 
-def plan(small: str, **changes: Any) -> dict[str, Any]:
-    return {"arch": [small], "norms": [0, 2, 10], "seeds": 2, "sequences": 1, "length": 24, **changes}
-
-
-def test_a_plan_gives_every_combination_and_is_kept(small: str, tmp_path: Path) -> None:
-    asked = plan(small, without=["none", "mlp"], input=["table", "embeddings"])
+def test_a_plan_gives_every_combination_and_is_kept(small_config: str, tmp_path: Path) -> None:
+    asked = plan(small_config, without=["none", "mlp"], input=["table", "embeddings"])
     found = perform("block", asked, out=tmp_path / "run")
     labels = {f"small-bert{end}" for end in ("", ", no mlp", ", embeddings", ", embeddings, no mlp")}
     assert {row.model for row in found.rows} == labels
@@ -40,29 +32,29 @@ def test_a_plan_gives_every_combination_and_is_kept(small: str, tmp_path: Path) 
     assert "small-bert/scores_counts" in arrays
 
 
-def test_a_run_is_used_again_only_while_its_config_is_what_it_was(small: str, tmp_path: Path) -> None:
-    first = perform("block", plan(small), out=tmp_path / "run")
-    assert perform("block", plan(small), out=tmp_path / "run").rows == first.rows
-    config = Path(small) / "config.json"
+def test_a_run_is_used_again_only_while_its_config_is_what_it_was(small_config: str, tmp_path: Path) -> None:
+    first = perform("block", plan(small_config), out=tmp_path / "run")
+    assert perform("block", plan(small_config), out=tmp_path / "run").rows == first.rows
+    config = Path(small_config) / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "initializer_range": 0.5}))
     with pytest.raises(StoreError, match="changed since"):
-        perform("block", plan(small), out=tmp_path / "run")
+        perform("block", plan(small_config), out=tmp_path / "run")
 
 
-def test_two_folders_of_one_name_are_told_apart(small: str, tmp_path: Path) -> None:
+def test_two_folders_of_one_name_are_told_apart(small_config: str, tmp_path: Path) -> None:
     other = tmp_path / "elsewhere" / "small-bert"
     other.mkdir(parents=True)
-    (other / "config.json").write_text((Path(small) / "config.json").read_text())
-    found = perform("block", plan(small, arch=[small, str(other)], norms=[0, 2], seeds=1))
+    (other / "config.json").write_text((Path(small_config) / "config.json").read_text())
+    found = perform("block", plan(small_config, arch=[small_config, str(other)], norms=[0, 2], seeds=1))
     assert {row.model for row in found.rows} == {f"{tmp_path.name}/small-bert", "elsewhere/small-bert"}
     with pytest.raises(UsageError, match="named twice"):
-        perform("block", plan(small, arch=[small, small]))
+        perform("block", plan(small_config, arch=[small_config, small_config]))
 
 
-def test_trained_norms_are_compared_with_the_fixed_point(small: str, tmp_path: Path) -> None:
+def test_trained_norms_are_compared_with_the_fixed_point(small_config: str, tmp_path: Path) -> None:
     trained = [Row(model="m", site="block.0", layer=0, metric="mean_norm", value=12.0, low=11.0, high=13.0, n=9)]
     folder = write_run(tmp_path / "trained", command="measure", settings={}, rows=trained, protocol={}).folder
-    found = perform("block", plan(small, against=[str(folder)]))
+    found = perform("block", plan(small_config, against=[str(folder)]))
     fixed = next(row for row in found.rows if row.metric == "fixed_point" and row.seed is None)
     ratio = next(row for row in found.rows if row.metric == "norm_over_fixed_point")
     assert fixed.value == pytest.approx(zoo.D**0.5, abs=0.1)
@@ -75,8 +67,8 @@ def test_trained_norms_are_compared_with_the_fixed_point(small: str, tmp_path: P
 
 
 @pytest.mark.parametrize("depth", [1, 3])
-def test_the_story_is_one_table_per_experiment_and_one_line_per_norm(small: str, depth: int) -> None:
-    found = perform("block", plan(small, input=["table", "embeddings"], depth=depth))
+def test_the_story_is_one_table_per_experiment_and_one_line_per_norm(small_config: str, depth: int) -> None:
+    found = perform("block", plan(small_config, input=["table", "embeddings"], depth=depth))
     told = story(found.rows)
     assert [table.title.partition(", depth")[0] for table in told.tables] == ["small-bert", "small-bert, embeddings"]
     for table in told.tables:

@@ -47,16 +47,8 @@ def test_probing_a_layernorm_reads_its_parameters(width: int) -> None:
 
 
 def test_probing_an_rmsnorm_that_stores_gain_minus_one() -> None:
-    config = Gemma2Config(
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        intermediate_size=32,
-        vocab_size=50,
-    )
-    norm = Gemma2Model(config).eval().norm
+    sizes = zoo.sizes(layers=1, num_key_value_heads=1, head_dim=8, vocab_size=50)
+    norm = Gemma2Model(Gemma2Config(**sizes)).eval().norm
     norm.weight.data.normal_()
     gain, bias, kind = probe(norm)
     assert kind == "RMSNorm"

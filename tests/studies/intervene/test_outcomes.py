@@ -184,14 +184,7 @@ def test_one_module_that_runs_as_several_blocks_is_edited_once_a_block(tmp_path:
 
     torch.manual_seed(0)
     zoo.save("bert", tmp_path)
-    config = AlbertConfig(
-        vocab_size=600,
-        embedding_size=16,
-        hidden_size=16,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        intermediate_size=32,
-    )
+    config = AlbertConfig(**zoo.sizes(layers=3, embedding_size=16, vocab_size=600))
     model = open_model(AlbertModel(config), processor=open_model(tmp_path).processor)
     for state in states(model, "mean_hidden").values():
         assert state.mean(0).abs().max() < 1e-5

@@ -28,20 +28,13 @@ from anisoscope.studies.variants.story import summary
 from anisoscope.training.series import read_log
 
 SMALL = {"layers": 1, "hidden": 16, "heads": 2, "length": 32, "batch": 4, "validation_batches": 2, "warmup": 2}
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
 def text(tmp_path: Path) -> str:
     (tmp_path / "text").write_bytes(b"The quick brown fox jumps over the lazy dog.\n" * 300)
     return str(tmp_path / "text")
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def asked(text: str, **changes: Any) -> dict[str, Any]:

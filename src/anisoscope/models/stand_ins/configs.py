@@ -15,12 +15,8 @@ from anisoscope.models.stand_ins import processors
 transformers: Any = library  # its classes take more than their signatures say
 
 D, LAYERS, HEADS, WIDE = 32, 3, 4, 64
-SMALL = {
-    "hidden_size": D,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": HEADS,
-    "intermediate_size": WIDE,
-}
+BODY = {"hidden_size": D, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
+SMALL = {**BODY, "intermediate_size": WIDE}
 
 
 def ids(tokenizer: Any) -> dict[str, Any]:
@@ -112,9 +108,7 @@ def convnext() -> Any:
 def falcon() -> Any:
     """Falcon-7b's layout: one key/value head, parallel attention, one norm a block, rotary positions."""
     return transformers.FalconConfig(
-        hidden_size=D,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
+        **BODY,
         multi_query=True,
         parallel_attn=True,
         bias=False,
@@ -126,13 +120,7 @@ def falcon() -> Any:
 
 def opt() -> Any:
     return transformers.OPTConfig(
-        hidden_size=D,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        ffn_dim=WIDE,
-        word_embed_proj_dim=D,
-        max_position_embeddings=128,
-        **ids(processors.opt()),
+        **BODY, ffn_dim=WIDE, word_embed_proj_dim=D, max_position_embeddings=128, **ids(processors.opt())
     )
 
 
