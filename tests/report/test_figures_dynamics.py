@@ -12,8 +12,8 @@ import pytest
 from anisoscope.errors import StoreError
 from anisoscope.report.figures import attention as heads
 from anisoscope.report.figures import sweep as dynamics
-from anisoscope.report.figures.curves import label_lines, spread, step_axis
 from anisoscope.report.figures.style import save
+from anisoscope.report.figures.style.curves import label_lines, spread, step_axis
 from anisoscope.runs.store import Run, open_run, write_run
 from anisoscope.runs.table import Row
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
 
-from anisoscope.runs.work.outputs import OutputSums
+from anisoscope.runs.work.observers.outputs import OutputSums
 from anisoscope.watch.probe import Probe
 
 V, D, B, T = 61, 16, 12, 9

@@ -79,7 +79,7 @@ def sum_folds(job: Job, source: VectorSource, *, label: str = "") -> Part:
     """The moments of the vectors of a source, by fold."""
     import torch
 
-    from anisoscope.runs.work.embeddings import FoldSums
+    from anisoscope.runs.work.observers.embeddings import FoldSums
 
     def add(sums: dict[str, Any], block: Any) -> None:
         x = torch.from_numpy(np.ascontiguousarray(block.x))
@@ -109,7 +109,7 @@ def open_encoder(job: Job) -> OpenModel:
 def embed_folds(job: Job, model: OpenModel) -> Part:
     """The moments of the texts that a model embeds, by fold."""
     from anisoscope.models.devices import sums_device
-    from anisoscope.runs.work.embeddings import FoldSums
+    from anisoscope.runs.work.observers.embeddings import FoldSums
 
     settings, group = job.settings, grouping(job)
     options = {"sample": settings.sample, "seed": settings.seed, "device": sums_device(job.machine.device)}
@@ -192,6 +192,6 @@ def left_out(sums: Sequence[Any]) -> list[str]:
 
 
 def kinds() -> dict[str, Any]:
-    from anisoscope.runs.work.embeddings import FoldSums
+    from anisoscope.runs.work.observers.embeddings import FoldSums
 
     return {OBSERVER: FoldSums}

@@ -100,7 +100,7 @@ def remember_pairs(job: Job) -> Pairs:
 
 def pick_rows(job: Job, pairs: Pairs, documents: VectorSource, queries: VectorSource) -> Collected:
     """The vectors of all queries and documents, by their ids."""
-    from anisoscope.runs.work.picks import Picks
+    from anisoscope.runs.work.observers.picks import Picks
 
     def picked(label: str, source: VectorSource, wanted: list[str]) -> Part:
         add = lambda sums, block: sums["picks"].offer(block.x, block.names)  # noqa: E731
@@ -116,7 +116,7 @@ def pick_texts(job: Job, model: OpenModel, pairs: Pairs) -> Collected:
     """The vectors of all queries and documents, by their texts."""
     from anisoscope.inputs.sources import Document, MemorySource
     from anisoscope.models.encoders import with_prompt
-    from anisoscope.runs.work.picks import TextPicks
+    from anisoscope.runs.work.observers.picks import TextPicks
 
     assert model.encoder is not None
     tokenizer = getattr(model.processor, "tokenizer", model.processor)
@@ -163,7 +163,7 @@ def labelled(pairs: Pairs, collected: Mapping[str, Part]) -> tuple[Labelled | No
 
 def kinds() -> dict[str, Any]:
     """An empty collection for each observer of a study on embeddings and pairs."""
-    from anisoscope.runs.work.picks import Picks
+    from anisoscope.runs.work.observers.picks import Picks
     from anisoscope.studies import folds
 
     return {**folds.kinds(), "picks": Picks}

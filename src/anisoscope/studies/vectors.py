@@ -99,7 +99,7 @@ def sum_vectors(job: Job, source: VectorSource, *, label: str = "", spectrum: bo
 
     from anisoscope.accumulate.moments import Moments
     from anisoscope.runs.work.observers import HiddenSums
-    from anisoscope.runs.work.texts import TOKENS, TextSums, excerpt
+    from anisoscope.runs.work.observers.texts import TOKENS, TextSums, excerpt
 
     settings = job.settings
 
@@ -185,7 +185,7 @@ def check_something(sums: Any) -> None:
 
 def kinds() -> Mapping[str, Any]:
     from anisoscope.runs.work.observers import AlignedSums, HiddenSums
-    from anisoscope.runs.work.texts import TextSums
+    from anisoscope.runs.work.observers.texts import TextSums
 
     return {"hidden": HiddenSums, two_clouds.OBSERVER: AlignedSums, "texts": TextSums}
 

@@ -41,9 +41,9 @@ from anisoscope.models.encoders import POOLS, pooling_encoder
 from anisoscope.models.open import OpenModel, open_model
 from anisoscope.runs.study import words_of
 from anisoscope.runs.table import Row, row_of
-from anisoscope.runs.work.embeddings import EmbeddingSums
 from anisoscope.runs.work.observers import AttentionSums, HiddenSums
-from anisoscope.runs.work.outputs import OutputSums
+from anisoscope.runs.work.observers.embeddings import EmbeddingSums
+from anisoscope.runs.work.observers.outputs import OutputSums
 from anisoscope.runs.work.passes import observe
 from anisoscope.studies.attention.peaks import PARTS
 from anisoscope.studies.attention.rows import attention_rows

@@ -92,7 +92,7 @@ def test_outputs_stay_what_they_were_and_so_does_the_implementation(name: str) -
     assert NAME not in after.values()
 
 
-def _libraryprobabilities(name: str, module: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+def _library_probabilities(name: str, module: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     """What the library gives for `output_attentions=True` with eager attention, by site."""
     module.set_attn_implementation("eager")
     with torch.no_grad():
@@ -113,7 +113,7 @@ def _libraryprobabilities(name: str, module: Any, inputs: dict[str, Tensor]) -> 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("cvt", "manta")])  # which give no attentions
 def test_probabilities_equal_the_librarys_eager_attention(name: str) -> None:
     module, inputs = _module(name), _inputs(name)
-    expected = _libraryprobabilities(name, module, inputs)
+    expected = _library_probabilities(name, module, inputs)
     _, calls = _capture(module, inputs, query_chunk=7)
     found: dict[str, tuple[Tensor, Tensor]] = {}
     for site, call in calls:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
-from anisoscope.report.figures.curves import Line, label_lines, lines_of, ramp, short, step_axis
 from anisoscope.report.figures.style import COLUMN, FAINT, INK, NULL, WIDE, colour, missing, null_line, stand_in, style
+from anisoscope.report.figures.style.curves import Line, label_lines, lines_of, ramp, short, step_axis
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import is_part
 

@@ -1,1 +1,1 @@
-"""Passes over data: units of work, the loop, observers, saved state, engines."""
+"""Passes over data: units of work, the loop, what observes it (`observers`), saved state, engines."""

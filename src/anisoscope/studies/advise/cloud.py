@@ -20,7 +20,7 @@ from anisoscope.accumulate.sums import Sample, Sums
 from anisoscope.runs.job import Job
 from anisoscope.runs.work.blocks import Rows, blocks_of
 from anisoscope.runs.work.collected import Accumulator, Collection, Part
-from anisoscope.runs.work.embeddings import EmbeddingSums
+from anisoscope.runs.work.observers.embeddings import EmbeddingSums
 from anisoscope.runs.work.units import Unit
 from anisoscope.studies import folds
 

@@ -56,10 +56,10 @@ def conclude(settings: MeasureSettings, collected: Collected) -> Findings:
 
 
 def kinds() -> Mapping[str, Any]:
-    from anisoscope.runs.work.embeddings import EmbeddingSums
     from anisoscope.runs.work.observers import HiddenSums
-    from anisoscope.runs.work.outputs import OutputSums
-    from anisoscope.runs.work.texts import TextSums
+    from anisoscope.runs.work.observers.embeddings import EmbeddingSums
+    from anisoscope.runs.work.observers.outputs import OutputSums
+    from anisoscope.runs.work.observers.texts import TextSums
 
     return {"hidden": HiddenSums, "embedding": EmbeddingSums, "output": OutputSums, "texts": TextSums}
 

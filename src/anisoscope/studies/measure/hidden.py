@@ -25,10 +25,10 @@ from anisoscope.runs.settings import Hidden, Machine
 from anisoscope.runs.study import gathered, words_of
 from anisoscope.runs.table import Row, is_embedding
 from anisoscope.runs.work.collected import Part
-from anisoscope.runs.work.embeddings import EmbeddingSums
 from anisoscope.runs.work.observers import HiddenSums
-from anisoscope.runs.work.outputs import OutputSums
-from anisoscope.runs.work.texts import TextSums
+from anisoscope.runs.work.observers.embeddings import EmbeddingSums
+from anisoscope.runs.work.observers.outputs import OutputSums
+from anisoscope.runs.work.observers.texts import TextSums
 
 if TYPE_CHECKING:
     from anisoscope.models.encoders import Encoder

@@ -64,7 +64,7 @@ class Remedy:
         import torch
 
         from anisoscope.accumulate.keys import sequence_keys
-        from anisoscope.runs.work.embeddings import FoldSums
+        from anisoscope.runs.work.observers.embeddings import FoldSums
 
         rows = np.asarray(x)
         if rows.ndim != 2:

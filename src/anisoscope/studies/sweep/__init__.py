@@ -63,10 +63,10 @@ def labels(settings: SweepSettings) -> list[str]:
 
 
 def kinds() -> Mapping[str, Any]:
-    from anisoscope.runs.work.embeddings import EmbeddingSums
     from anisoscope.runs.work.observers import AttentionSums, HiddenSums
-    from anisoscope.runs.work.outputs import OutputSums
-    from anisoscope.runs.work.texts import TextSums
+    from anisoscope.runs.work.observers.embeddings import EmbeddingSums
+    from anisoscope.runs.work.observers.outputs import OutputSums
+    from anisoscope.runs.work.observers.texts import TextSums
 
     return {
         "hidden": HiddenSums,

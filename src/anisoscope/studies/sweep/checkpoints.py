@@ -84,9 +84,9 @@ def label_of(checkpoint: Checkpoint) -> str:
 
 def _observers(model: OpenModel | None, job: Job) -> dict[str, Any]:
     """What is looked at; without a model, empty collections to read sums with."""
-    from anisoscope.runs.work.embeddings import EmbeddingSums
     from anisoscope.runs.work.observers import HiddenSums
-    from anisoscope.runs.work.outputs import OutputSums
+    from anisoscope.runs.work.observers.embeddings import EmbeddingSums
+    from anisoscope.runs.work.observers.outputs import OutputSums
 
     settings, found = job.settings, {}
     sample = {"sample": 0 if settings.spectrum == "none" else SAMPLE}

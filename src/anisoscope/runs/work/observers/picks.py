@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from anisoscope.accumulate.keys import sequence_key
 from anisoscope.capture.embedding import embed_output
 from anisoscope.runs.work.collected import Accumulator, Collection
-from anisoscope.runs.work.embeddings import EmbeddingSums
+from anisoscope.runs.work.observers.embeddings import EmbeddingSums
 
 if TYPE_CHECKING:
     from torch import Tensor
