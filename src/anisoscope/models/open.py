@@ -114,26 +114,17 @@ def open_model(
     os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
     precision, device, spread = _precision(dtype), check_device(device), parse_device_map(device_map)
     if not isinstance(where, (str, Path)):
-        opened = _adopt(where, processor=processor, tokenizer=tokenizer, modality=modality, tower=tower)
-        if pool == "auto" and is_composite(where):
-            return _tower_encoding(opened, tower or modality or "", where)
-        return _encoding(opened, None, pool, prompt)
+        return _adopt(where, _given(processor, tokenizer, where), modality, tower, pool=pool, prompt=prompt)
     if processor is not None and tokenizer is not None:
         raise UsageError("a processor and a place of a tokenizer", got="both", do="give one of them")
     place = locate(where, revision=revision, models_dir=models_dir)
     with quiet(), _reading(place):
         folder, options = _folder(place, trust_remote_code)
         body = transformer_folder(folder)
-        config = _config(body, options)
-        if is_composite(body_class(config)):
-            tower = tower or modality
-            config = tower_config(config, tower)
-        elif tower is not None:
-            raise UsageError("this model has one tower", where=place.name, got=f"tower={tower!r}", do="leave it out")
-        opener = head_class(config) if head else _body_opener()
-        local = place if place.kind == "gguf" else Place("folder", place.name, path=folder)
+        config, tower = _one_tower(_config(body, options), tower, modality, place.name)
         beside = tokenizer_folder(tokenizer, models_dir=models_dir)
-        with _unchanged(start_fingerprint(local, tokenizer=beside)) as reading:
+        with _unchanged(place, folder, beside) as reading:
+            opener = head_class(config) if head else _body_opener()
             loaded = load_weights(opener, body, config=config, dtype=precision, **options, **spread)
             module = _completed(loaded, config, body)
         kind = modality_of(module, override=modality)
@@ -141,20 +132,27 @@ def open_model(
             processor = open_tokenizer(beside, module, trust_remote_code=trust_remote_code)
         elif processor is None:
             processor = open_processor(body, modality=kind, config=config, **options)
-    opened = OpenModel(
-        module=module if spread else module.to(device),
-        processor=processor,
-        modality=kind,
-        name=place.name if tower is None else f"{place.name}:{tower}",
-        revision=place.revision,
-        family=config.model_type,
-        limit=longest_input(module) if kind == "text" else None,
-        notes=_notes(place, folder, module),
-        reading=reading,
-    )
+    about = {"revision": place.revision, "notes": _notes(place, folder, module), "reading": reading}
+    name = place.name if tower is None else f"{place.name}:{tower}"
+    opened = _opened(module if spread else module.to(device), processor, kind, name, config.model_type, **about)
     if pool == "auto" and tower is not None:
         return _tower_encoding(opened, tower, body)
     return _encoding(opened, None if place.kind == "gguf" else folder, pool, prompt)
+
+
+def _opened(module: Any, processor: Any, modality: str, name: str, family: str, **about: Any) -> OpenModel:
+    limit = longest_input(module) if modality == "text" else None
+    return OpenModel(module, processor, modality, name, about.pop("revision", None), family, limit, **about)
+
+
+def _one_tower(config: Any, tower: str | None, modality: str | None, name: str) -> tuple[Any, str | None]:
+    """The config of what is opened, and the name of the tower that it is of a composite model."""
+    if is_composite(body_class(config)):
+        tower = tower or modality
+        return tower_config(config, tower), tower
+    if tower is not None:
+        raise UsageError("this model has one tower", where=name, got=f"tower={tower!r}", do="leave it out")
+    return config, None
 
 
 def _tower_encoding(model: OpenModel, tower: str, whole: Path | nn.Module) -> OpenModel:
@@ -195,8 +193,10 @@ def _encoding(model: OpenModel, folder: Path | None, pool: str, prompt: str | No
 
 
 @contextmanager
-def _unchanged(reading: Fingerprinting) -> Iterator[Fingerprinting]:
+def _unchanged(place: Place, folder: Path, tokenizer: Path | None) -> Iterator[Fingerprinting]:
     """Hash the files while they are loaded; an error if one of them changes meanwhile."""
+    local = place if place.kind == "gguf" else Place("folder", place.name, path=folder)
+    reading = start_fingerprint(local, tokenizer=tokenizer)
     try:
         yield reading
     except BaseException:
@@ -288,28 +288,33 @@ def _body_opener() -> Any:
     return transformers.AutoModel
 
 
-def _adopt(module: nn.Module, *, processor: Any, tokenizer: Any, modality: str | None, tower: str | None) -> OpenModel:
-    """A module in memory as it is: its precision and device are its owner's; eval mode is set."""
+def _given(processor: Any, tokenizer: Any, module: nn.Module) -> Any:
+    """The processor of a module in memory."""
     if tokenizer is not None and processor is None:
-        processor = open_tokenizer(tokenizer_folder(tokenizer), module)
+        return open_tokenizer(tokenizer_folder(tokenizer), module)
     if processor is None:
         raise UsageError(
             "a module needs its processor", got=type(module).__name__, do="open_model(module, processor=tokenizer)"
         )
-    if is_composite(module):
-        tower_config(module.config, tower := tower or modality)
-        module = getattr(module, TOWERS[str(tower)].replace("_config", "_model"))
+    return processor
+
+
+def _adopt(
+    whole: nn.Module, processor: Any, modality: str | None, tower: str | None, *, pool: str, prompt: str | None
+) -> OpenModel:
+    """A module in memory as it is: its precision and device are its owner's; eval mode is set."""
+    module: Any = whole
+    if is_composite(whole):
+        tower_config(whole.config, tower := tower or modality)
+        module = getattr(whole, TOWERS[str(tower)].replace("_config", "_model"))
     kind = modality_of(module, override=modality)
     config = getattr(module, "config", None)
-    return OpenModel(
-        module=module.eval(),
-        processor=processor,
-        modality=kind,
-        name=getattr(config, "name_or_path", "") or type(module).__name__,
-        revision=None,
-        family=getattr(config, "model_type", type(module).__name__),
-        limit=longest_input(module) if kind == "text" else None,
-    )
+    name = getattr(config, "name_or_path", "") or type(module).__name__
+    family = getattr(config, "model_type", type(module).__name__)
+    opened = _opened(module.eval(), processor, kind, name, family)
+    if pool == "auto" and is_composite(whole):
+        return _tower_encoding(opened, str(tower), whole)
+    return _encoding(opened, None, pool, prompt)
 
 
 def _completed(module: Any, config: Any, folder: Path) -> Any:
