@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +27,12 @@ from anisoscope.models.extra.characterbert import (
     basic_words,
     spell,
 )
-from anisoscope.models.extra.register import register
 from fixtures import recorded
 
 TOLERANCE = 1e-5
 FACTS = recorded.facts("character_bert_tiny")
 CONFIG = FACTS["config"]
 WORDS_IN_VOCABULARY = 30
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _registered() -> Iterator[None]:
-    register()
-    with recorded.one_thread():
-        yield
 
 
 def load(state: dict[str, Tensor] | None = None, **options: Any) -> CharacterBertModel:

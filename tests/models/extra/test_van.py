@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from PIL import Image
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoModelForImageClassification
 
-from anisoscope.models.extra.register import register
 from anisoscope.models.extra.van import (
     VanBlock,
     VanConfig,
@@ -47,13 +45,6 @@ PREPROCESSOR = {
 
 def config(**options: Any) -> VanConfig:
     return VanConfig(**options)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _registered() -> Iterator[None]:
-    register()
-    with recorded.one_thread():
-        yield
 
 
 @pytest.fixture

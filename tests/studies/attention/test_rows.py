@@ -4,78 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import transformers
-from PIL import Image
-from safetensors.numpy import load_file, save_file
 
 import zoo
 from anisoscope.accumulate.keys import group_of, sequence_keys
 from anisoscope.capture.hidden import HiddenCapture
-from anisoscope.capture.inputs import model_inputs
 from anisoscope.errors import ModelError
 from anisoscope.inference.jackknife import jackknife
-from anisoscope.inputs.sources import Clip, Document, MemorySource, Picture
-from anisoscope.models.batches.plan import Batches, make_batches
-from anisoscope.models.open import OpenModel, open_model
+from anisoscope.inputs.sources import MemorySource
+from anisoscope.models.batches.plan import make_batches
 from anisoscope.runs.table import Row
 from anisoscope.runs.work.observers import AttentionSums
-from anisoscope.studies.attention.removal import removal_effects
-from anisoscope.studies.attention.rows import attention_rows, drift_directions, head_directions
+from anisoscope.studies.attention.rows import attention_rows
+from studies.attention.passes import batches_of, by_metric, measure_attention, measured, model_of, source_of
 
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
-WORDS = ("queries", "keys", "drift", "together", "while", "attention", "grows", "sharp", "entropy", "falls", "slowly")
-
-
-@cache
-def _source(modality: str) -> MemorySource[Any]:
-    rng = np.random.default_rng(0)
-    if modality == "text":
-        items: list[Any] = [Document(str(k), " ".join(rng.choice(WORDS, size=rng.integers(4, 12)))) for k in range(24)]
-    elif modality == "speech":
-        items = [Clip(str(k), rng.standard_normal(6000, dtype=np.float32) / 10, 16000) for k in range(4)]
-    else:
-        items = [Picture(str(k), Image.fromarray(rng.integers(0, 256, (70, 90, 3), dtype=np.uint8))) for k in range(4)]
-    return MemorySource(items, modality=modality, name="test")  # type: ignore[arg-type]
-
-
-def measure_attention(model: OpenModel, batches: Any, **options: Any) -> AttentionSums:
-    """The sums of attention over batches."""
-    sums = AttentionSums(**options)
-    for _, batch in batches:
-        with torch.inference_mode(), sums.watch(model, batch):
-            model.module(**model_inputs(model.module, batch.inputs))
-    return sums
-
-
-@cache
-def _model(name: str) -> OpenModel:
-    return open_model(zoo.module(name), processor=zoo.processor(name))
-
-
-def _batches(model: OpenModel, **options: Any) -> Batches:
-    if model.modality == "text":
-        options = {"length": 24, "batch_tokens": 200, "limit": 6 if model.family == "canine" else None, **options}
-    return make_batches(model, _source(model.modality), **options)
-
-
-@cache
-def _measured(name: str) -> tuple[AttentionSums, list[Row]]:
-    model = _model(name)
-    sums = measure_attention(model, _batches(model))
-    return sums, attention_rows(
-        sums.heads, sums.rows, like=Row(model=name, protocol=sums.about()["protocol"]["attention"])
-    )
-
-
-def _of(rows: list[Row], site: str) -> dict[str, Row]:
-    return {row.metric: row for row in rows if row.site == site}
-
 
 METRICS = {
     "query_key_cosine",
@@ -112,39 +60,39 @@ PEAKS = {"max_logit", *(f"max_logit_{part}" for part in ("means", "query", "sali
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
 def test_every_metric_of_every_head_and_layer(name: str) -> None:
-    _, rows = _measured(name)
+    _, rows = measured(name)
     sites = [f"block.{k}{head}" for k in range(3) for head in ("", *(f".head.{h}" for h in range(4)))]
     assert {row.site for row in rows} == set(sites)
     for site in sites:
-        found = _of(rows, site)
+        found = by_metric(rows, site)
         assert set(found) == METRICS | PEAKS
         found = {metric: row for metric, row in found.items() if metric in METRICS}  # a maximum has no interval
         assert all(row.value is not None and np.isfinite(row.value) for row in found.values())
         assert all(row.low is not None and row.high is not None for row in found.values())
         assert all(row.low <= row.value <= row.high for row in found.values())  # type: ignore[operator]
         assert all(row.layer == int(site.split(".")[1]) and row.model == name for row in found.values())
-    assert _of(rows, "block.1.head.3")["entropy"].head == 3
-    assert "reads key head 1" in _of(rows, "block.1.head.3")["entropy"].note or name != "llama"
+    assert by_metric(rows, "block.1.head.3")["entropy"].head == 3
+    assert "reads key head 1" in by_metric(rows, "block.1.head.3")["entropy"].note or name != "llama"
 
 
 def test_a_layer_is_the_mean_of_its_heads() -> None:
-    _, rows = _measured("llama")
-    for metric, layer in _of(rows, "block.2").items():
+    _, rows = measured("llama")
+    for metric, layer in by_metric(rows, "block.2").items():
         if metric in PEAKS:
             continue
-        heads = [_of(rows, f"block.2.head.{h}")[metric].value for h in range(4)]
+        heads = [by_metric(rows, f"block.2.head.{h}")[metric].value for h in range(4)]
         assert layer.value == pytest.approx(np.mean(heads))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_rows_equal_the_librarys_attention_matrices(name: str) -> None:
-    _, rows = _measured(name)
-    model, module = _model(name), zoo.module(name)
+    _, rows = measured(name)
+    model, module = model_of(name), zoo.module(name)
     module.set_attn_implementation("eager")
     found: dict[str, list[np.ndarray]] = {metric: [] for metric in ("entropy", "max_probability", "min_probability")}
     found |= {metric: [] for metric in ("median_probability", "sink_share", "self_share", "entropy_normalised")}
     alphas: list[np.ndarray] = []
-    for _, batch in _batches(model):
+    for _, batch in batches_of(model):
         with torch.no_grad():
             attention = module(**batch.inputs, output_attentions=True).attentions[1].double().numpy()
         for sequence, valid in zip(attention, batch.valid.numpy(), strict=True):
@@ -159,7 +107,7 @@ def test_rows_equal_the_librarys_attention_matrices(name: str) -> None:
                 for metric, value in zip(found, values, strict=True):
                     found[metric].append(value)
     for head in range(4):
-        site = _of(rows, f"block.1.head.{head}")
+        site = by_metric(rows, f"block.1.head.{head}")
         for metric, values in found.items():
             assert site[metric].value == pytest.approx(np.mean(values, axis=0)[head], rel=1e-5), metric
             assert site[metric].n == len(values)
@@ -169,21 +117,21 @@ def test_rows_equal_the_librarys_attention_matrices(name: str) -> None:
 
 
 def test_means_of_queries_and_keys_equal_the_projections() -> None:
-    _, rows = _measured("bert")
-    module, model = zoo.module("bert"), _model("bert")
+    _, rows = measured("bert")
+    module, model = zoo.module("bert"), model_of("bert")
     kept: dict[str, list[torch.Tensor]] = {"query": [], "key": []}
     for side, store in kept.items():
         part = getattr(module.encoder.layer[2].attention.self, side)
         part.register_forward_hook(lambda _, __, out, store=store: store.append(out))
     clouds: dict[str, list[np.ndarray]] = {"query": [], "key": []}
-    for _, batch in _batches(model):
+    for _, batch in batches_of(model):
         with torch.no_grad():
             module(**batch.inputs)
         for side, store in kept.items():
             clouds[side].append(store.pop()[batch.valid].double().unflatten(-1, (4, 8)).numpy())
     query, key = (np.concatenate(clouds[side]) for side in ("query", "key"))  # (n, heads, d)
     for head in range(4):
-        site = _of(rows, f"block.2.head.{head}")
+        site = by_metric(rows, f"block.2.head.{head}")
         q, k = query[:, head], key[:, head]
         dot = q.mean(0) @ k.mean(0)
         cosine = dot / np.linalg.norm(q.mean(0)) / np.linalg.norm(k.mean(0))
@@ -199,8 +147,8 @@ def test_means_of_queries_and_keys_equal_the_projections() -> None:
 
 
 def test_nulls_are_uniform_attention_and_unrelated_directions() -> None:
-    _, rows = _measured("gpt2")
-    site = _of(rows, "block.0.head.0")
+    _, rows = measured("gpt2")
+    site = by_metric(rows, "block.0.head.0")
     lengths = np.concatenate([np.arange(2, n + 1) for n in _lengths("gpt2")])  # of causal rows
     assert site["entropy"].null == pytest.approx(np.log(lengths).mean())
     assert site["max_probability"].null == pytest.approx((1 / lengths).mean())
@@ -212,13 +160,13 @@ def test_nulls_are_uniform_attention_and_unrelated_directions() -> None:
 
 
 def _lengths(name: str) -> list[int]:
-    return [int(n) for _, batch in _batches(_model(name)) for n in batch.valid.sum(1)]
+    return [int(n) for _, batch in batches_of(model_of(name)) for n in batch.valid.sum(1)]
 
 
 def test_shards_merge_to_the_whole() -> None:
-    model = _model("llama")
-    whole, rows = _measured("llama")
-    shards = [measure_attention(model, [pair]) for pair in _batches(model)]
+    model = model_of("llama")
+    whole, rows = measured("llama")
+    shards = [measure_attention(model, [pair]) for pair in batches_of(model)]
     assert len(shards) > 2
     merged = AttentionSums()
     merged.load(shards[-1].state())
@@ -236,16 +184,16 @@ def test_intervals_are_those_of_leaving_groups_of_sequences_out(metric: str, gro
     keys = sequence_keys(_by_document())
     group = group_of(keys) % groups
     sizes = [sum(sums.rows["block.1"].sums["rows"].sum().item() for sums in _chosen(group == g)) for g in range(groups)]
-    left = [_of(_merged(group != g), site)[metric].value for g in range(groups)]
-    full = _of(_measured("bert")[1], site)[metric]
+    left = [by_metric(_merged(group != g), site)[metric].value for g in range(groups)]
+    full = by_metric(measured("bert")[1], site)[metric]
     low, high = jackknife(np.array(left, float), full.value, np.array(sizes, float))  # type: ignore[arg-type]
     assert (full.low, full.high) == (pytest.approx(low), pytest.approx(high))
 
 
 @cache
 def _by_document() -> dict[str, AttentionSums]:
-    model = _model("bert")
-    sources = {item.key: MemorySource([item], modality="text", name="one") for item in _source("text")}
+    model = model_of("bert")
+    sources = {item.key: MemorySource([item], modality="text", name="one") for item in source_of("text")}
     return {key: measure_attention(model, make_batches(model, one, length=24)) for key, one in sources.items()}
 
 
@@ -261,8 +209,8 @@ def _merged(kept: np.ndarray) -> list[Row]:
 
 
 def test_few_sequences_have_no_interval() -> None:
-    model = _model("bert")
-    batches = make_batches(model, _source("text"), length=24, limit=2)
+    model = model_of("bert")
+    batches = make_batches(model, source_of("text"), length=24, limit=2)
     sums = measure_attention(model, batches)
     rows = attention_rows(sums.heads, sums.rows)
     assert all(row.value is not None for row in rows)
@@ -273,7 +221,7 @@ def test_few_sequences_have_no_interval() -> None:
     "name", ["t5", "whisper", "canine", "mpnet", "cvt", "segformer", "vit", "wav2vec2", "modernbert"]
 )
 def test_other_architectures(name: str) -> None:
-    sums, rows = _measured(name)
+    sums, rows = measured(name)
     assert set(sums.heads) == set(sums.rows)
     finite = [row for row in rows if row.value is not None and np.isfinite(row.value)]
     assert len(finite) == len(rows) > 0
@@ -285,7 +233,7 @@ def test_other_architectures(name: str) -> None:
 
 
 def test_sites_and_layers_of_stages_and_cross_attention() -> None:
-    layers = {row.site: row.layer for row in _measured("segformer")[1] if row.head is None}
+    layers = {row.site: row.layer for row in measured("segformer")[1] if row.head is None}
     assert layers == {
         "stage.0.block.0": 0,
         "stage.0.block.1": 1,
@@ -294,20 +242,20 @@ def test_sites_and_layers_of_stages_and_cross_attention() -> None:
         "stage.2.block.0": 4,
         "stage.3.block.0": 5,
     }
-    crossed = _of(_measured("t5")[1], "decoder.block.1.cross")
+    crossed = by_metric(measured("t5")[1], "decoder.block.1.cross")
     assert crossed["entropy"].layer == 1
     assert "self_share" not in crossed
-    local = _of(_measured("canine")[1], "char.block.0")
+    local = by_metric(measured("canine")[1], "char.block.0")
     assert "sink_share" not in local  # windows have no first key
     assert "self_share" in local
 
 
 def test_whisper_counts_the_positions_that_hear_speech() -> None:
-    sums, _ = _measured("whisper")
-    encoder, model = sums.heads["encoder.block.0"], _model("whisper")
+    sums, _ = measured("whisper")
+    encoder, model = sums.heads["encoder.block.0"], model_of("whisper")
     hidden = HiddenCapture(model.module, sites="encoder.block.0")
     n = 0
-    for _, batch in _batches(model):
+    for _, batch in batches_of(model):
         counted: list[int] = []
         hidden.run(batch, lambda _, vectors, __, counted=counted: counted.append(len(vectors)))
         n += sum(counted)
@@ -318,8 +266,8 @@ def test_whisper_counts_the_positions_that_hear_speech() -> None:
 
 
 def test_padding_that_the_model_is_not_told_of_is_left_out() -> None:
-    model = _model("t5")
-    _, batch = next(iter(_batches(model)))
+    model = model_of("t5")
+    _, batch = next(iter(batches_of(model)))
     shorter = batch.decoder_valid.clone()  # type: ignore[union-attr]
     shorter[:, 4:] = False
     inputs = {name: tensor for name, tensor in batch.inputs.items() if name != "decoder_attention_mask"}
@@ -332,12 +280,12 @@ def test_padding_that_the_model_is_not_told_of_is_left_out() -> None:
 
 
 def test_before_rotation_heads_change_and_rows_do_not() -> None:
-    model = _model("llama")
-    after, rows = _measured("llama")
-    before = measure_attention(model, _batches(model), before_rotary=True)
+    model = model_of("llama")
+    after, rows = measured("llama")
+    before = measure_attention(model, batches_of(model), before_rotary=True)
     table = attention_rows(before.heads, before.rows)
     assert "before rotation" in before.about()["protocol"]["attention"]
-    one, other = _of(rows, "block.0.head.1"), _of(table, "block.0.head.1")
+    one, other = by_metric(rows, "block.0.head.1"), by_metric(table, "block.0.head.1")
     assert one["query_key_cosine"].value != pytest.approx(other["query_key_cosine"].value, abs=1e-3)
     assert one["query_drift_ratio"].value != pytest.approx(other["query_drift_ratio"].value, abs=1e-3)
     for metric in ("entropy", "salience_share", "score_variance"):
@@ -346,10 +294,10 @@ def test_before_rotation_heads_change_and_rows_do_not() -> None:
 
 
 def test_attention_and_hidden_states_in_one_pass() -> None:
-    model = _model("bert")
-    whole, _ = _measured("bert")
+    model = model_of("bert")
+    whole, _ = measured("bert")
     hidden, sums, sites = HiddenCapture(model.module), AttentionSums(), set()
-    for _, batch in _batches(model):
+    for _, batch in batches_of(model):
         with sums.watch(model, batch):
             hidden.run(batch, lambda site, *_: sites.add(site))
     assert sites == {"embeddings", *(f"block.{k}" for k in range(3))}
@@ -358,81 +306,6 @@ def test_attention_and_hidden_states_in_one_pass() -> None:
 
 
 def test_no_data_and_no_attention_are_errors() -> None:
-    assert measure_attention(_model("bert"), []).heads == {}
+    assert measure_attention(model_of("bert"), []).heads == {}
     with pytest.raises(ModelError, match="no queries and keys here"):
-        measure_attention(_model("resnet"), _batches(_model("resnet")))
-
-
-# -- directions --------------------------------------------------------------------------------------------------------
-
-
-def test_head_directions_are_the_svd_of_all_queries_and_keys() -> None:
-    model = _model("llama")
-    sums = measure_attention(model, _batches(model), sample=10_000)  # the sample holds every vector
-    heads = sums.heads["block.1"]
-    queries, keys = heads.queries.points(), np.repeat(heads.keys.points(), 2, axis=0)
-    assert queries.shape[1] == heads.queries.n.sum()
-    for which, cloud in (("union", np.concatenate([queries, keys], 1)), ("keys", keys), ("queries", queries)):
-        found = head_directions([heads, heads], which=which)  # type: ignore[arg-type]
-        for head in range(4):
-            twice = np.concatenate([cloud[head], cloud[head]]).astype(np.float64)
-            _, values, vectors = np.linalg.svd(twice, full_matrices=False)
-            np.testing.assert_allclose(found.singular_values[head], values, rtol=1e-5)
-            np.testing.assert_allclose(np.abs((found.vectors[head] * vectors).sum(-1))[:3], 1.0, atol=1e-4)
-
-
-def test_drift_directions_are_kept_as_safetensors(tmp_path) -> None:
-    sums, _ = _measured("llama")
-    save_file(drift_directions(sums.heads), tmp_path / "directions.safetensors")
-    found = load_file(tmp_path / "directions.safetensors")
-    assert set(found) == {f"block.{k}.{what}" for k in range(3) for what in ("query", "key", "q_filter")}
-    assert found["block.0.query"].shape == (4, 8)
-    assert found["block.0.key"].shape == found["block.0.q_filter"].shape == (2, 8)
-    np.testing.assert_allclose(found["block.0.q_filter"][1], -found["block.0.query"][2:].mean(0))
-
-
-# -- the mean key is invisible to softmax ------------------------------------------------------------------------------
-
-
-def test_removing_the_mean_key_changes_nothing_the_mean_query_does() -> None:
-    for name in ("bert", "gpt2", "llama"):  # also with rotary positions, for the vectors that are scored
-        model = _model(name)
-        _, batch = next(iter(_batches(model)))
-        effects = removal_effects(model, batch)
-        assert list(effects) == ["block.0", "block.1", "block.2"]
-        assert all(effect.key < 1e-12 and effect.query > 1e-3 for effect in effects.values())
-
-
-def _without_mean_key(model: OpenModel, keys: list[torch.nn.Linear]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The model's output, and its output when the mean key (before rotation) is taken from the bias of each layer."""
-    _, batch = next(iter(_batches(model)))
-    expected = model.module(**batch.inputs).last_hidden_state[batch.valid]
-    for layer, projection in enumerate(keys):
-        sums = measure_attention(model, [(0, batch)], before_rotary=True)
-        cloud = sums.heads[f"block.{layer}"].keys
-        mean = cloud.total.sum(0) / cloud.n.sum()
-        assert mean.norm() > 0.1
-        projection.bias -= mean.flatten().float()
-    return expected, model.module(**batch.inputs).last_hidden_state[batch.valid]
-
-
-@torch.no_grad()
-def test_without_rotation_the_mean_key_of_a_model_is_free() -> None:
-    model = open_model(zoo.module("bert"), processor=zoo.processor("bert"))
-    layers = model.module.encoder.layer  # type: ignore[union-attr]
-    before, after = _without_mean_key(model, [layer.attention.self.key for layer in layers])  # type: ignore[union-attr]
-    torch.testing.assert_close(after, before, rtol=0, atol=1e-5)
-
-
-@torch.no_grad()
-def test_with_rotation_the_mean_key_before_it_is_not() -> None:
-    config = zoo.config("llama")
-    config.attention_bias = True
-    torch.manual_seed(0)
-    module = transformers.LlamaModel(config).eval()
-    for layer in module.layers:
-        torch.nn.init.normal_(layer.self_attn.k_proj.bias)
-        layer.self_attn.q_proj.weight.mul_(20)
-    model = open_model(module, processor=zoo.processor("llama"))
-    before, after = _without_mean_key(model, [layer.self_attn.k_proj for layer in module.layers])
-    assert (after - before).abs().max() > 0.01
+        measure_attention(model_of("resnet"), batches_of(model_of("resnet")))

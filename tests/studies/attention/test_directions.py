@@ -1,0 +1,88 @@
+"""Directions of heads, and what becomes of the output when the mean key or the mean query is taken away."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import transformers
+from safetensors.numpy import load_file, save_file
+
+import zoo
+from anisoscope.models.open import OpenModel, open_model
+from anisoscope.studies.attention.removal import removal_effects
+from anisoscope.studies.attention.rows import drift_directions, head_directions
+from studies.attention.passes import batches_of, measure_attention, measured, model_of
+
+torch.set_num_threads(1)
+
+
+def test_head_directions_are_the_svd_of_all_queries_and_keys() -> None:
+    model = model_of("llama")
+    sums = measure_attention(model, batches_of(model), sample=10_000)  # the sample holds every vector
+    heads = sums.heads["block.1"]
+    queries, keys = heads.queries.points(), np.repeat(heads.keys.points(), 2, axis=0)
+    assert queries.shape[1] == heads.queries.n.sum()
+    for which, cloud in (("union", np.concatenate([queries, keys], 1)), ("keys", keys), ("queries", queries)):
+        found = head_directions([heads, heads], which=which)  # type: ignore[arg-type]
+        for head in range(4):
+            twice = np.concatenate([cloud[head], cloud[head]]).astype(np.float64)
+            _, values, vectors = np.linalg.svd(twice, full_matrices=False)
+            np.testing.assert_allclose(found.singular_values[head], values, rtol=1e-5)
+            np.testing.assert_allclose(np.abs((found.vectors[head] * vectors).sum(-1))[:3], 1.0, atol=1e-4)
+
+
+def test_drift_directions_are_kept_as_safetensors(tmp_path) -> None:
+    sums, _ = measured("llama")
+    save_file(drift_directions(sums.heads), tmp_path / "directions.safetensors")
+    found = load_file(tmp_path / "directions.safetensors")
+    assert set(found) == {f"block.{k}.{what}" for k in range(3) for what in ("query", "key", "q_filter")}
+    assert found["block.0.query"].shape == (4, 8)
+    assert found["block.0.key"].shape == found["block.0.q_filter"].shape == (2, 8)
+    np.testing.assert_allclose(found["block.0.q_filter"][1], -found["block.0.query"][2:].mean(0))
+
+
+# -- the mean key is invisible to softmax ------------------------------------------------------------------------------
+
+
+def test_removing_the_mean_key_changes_nothing_the_mean_query_does() -> None:
+    for name in ("bert", "gpt2", "llama"):  # also with rotary positions, for the vectors that are scored
+        model = model_of(name)
+        _, batch = next(iter(batches_of(model)))
+        effects = removal_effects(model, batch)
+        assert list(effects) == ["block.0", "block.1", "block.2"]
+        assert all(effect.key < 1e-12 and effect.query > 1e-3 for effect in effects.values())
+
+
+def _without_mean_key(model: OpenModel, keys: list[torch.nn.Linear]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The model's output, and its output when the mean key (before rotation) is taken from the bias of each layer."""
+    _, batch = next(iter(batches_of(model)))
+    expected = model.module(**batch.inputs).last_hidden_state[batch.valid]
+    for layer, projection in enumerate(keys):
+        sums = measure_attention(model, [(0, batch)], before_rotary=True)
+        cloud = sums.heads[f"block.{layer}"].keys
+        mean = cloud.total.sum(0) / cloud.n.sum()
+        assert mean.norm() > 0.1
+        projection.bias -= mean.flatten().float()
+    return expected, model.module(**batch.inputs).last_hidden_state[batch.valid]
+
+
+@torch.no_grad()
+def test_without_rotation_the_mean_key_of_a_model_is_free() -> None:
+    model = open_model(zoo.module("bert"), processor=zoo.processor("bert"))
+    layers = model.module.encoder.layer  # type: ignore[union-attr]
+    before, after = _without_mean_key(model, [layer.attention.self.key for layer in layers])  # type: ignore[union-attr]
+    torch.testing.assert_close(after, before, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_with_rotation_the_mean_key_before_it_is_not() -> None:
+    config = zoo.config("llama")
+    config.attention_bias = True
+    torch.manual_seed(0)
+    module = transformers.LlamaModel(config).eval()
+    for layer in module.layers:
+        torch.nn.init.normal_(layer.self_attn.k_proj.bias)
+        layer.self_attn.q_proj.weight.mul_(20)
+    model = open_model(module, processor=zoo.processor("llama"))
+    before, after = _without_mean_key(model, [layer.self_attn.k_proj for layer in module.layers])
+    assert (after - before).abs().max() > 0.01
