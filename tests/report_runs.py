@@ -70,6 +70,9 @@ def site_rows(model: str, site: str, layer: int | None, cosine: float, **more: o
     return [*rows, Row(metric="verdict", note=f"{word}: average cosine {cosine}", **common)]
 
 
+LAYERS, HEADS = 3, 4  # of a series
+
+
 def series_run(
     folder: Path,
     model: str = "org/series",
@@ -80,60 +83,47 @@ def series_run(
 ) -> Run:
     """As a sweep leaves it: sites and heads at every step, the planes of the heads, and texts of their points."""
     rows: list[Row] = []
-    layers, heads, rng = 3, 4, np.random.default_rng(0)
     for time, step in enumerate(steps):
-        for k in range(layers):
+        for k in range(LAYERS):
             for seed in seeds:
                 cosine = 0.05 + 0.1 * time + 0.05 * k + 0.01 * (seed or 0)
                 rows += site_rows(model, f"block.{k}", k, cosine, step=step, seed=seed)
-            for head in range(heads):
-                about = {
-                    "model": model,
-                    "layer": k,
-                    "head": head,
-                    "step": step,
-                    "n": 900,
-                    "site": f"block.{k}.head.{head}",
-                }
-                cosine = float(np.tanh((head - 1.5) * time / 3))
-                rows.append(
-                    Row(
-                        metric="query_key_cosine",
-                        value=cosine,
-                        low=cosine - 0.1,
-                        high=cosine + 0.1,
-                        null=0.0,
-                        note="null sd 0.25",
-                        **about,
-                    )
-                )
-                rows.append(Row(metric="entropy_normalised", value=0.9 - 0.1 * time, null=1.0, **about))
-                rows.append(Row(metric="salience_share", value=0.1 * time, **about))
-    arrays: dict[str, np.ndarray] = {"seed-0/steps": np.array(steps)}
-    for k in range(layers):
-        base = f"seed-0/block.{k}/union"
-        arrays[f"{base}/share"] = np.tile([0.6, 0.3, 0.1], (heads, 1))
-        for side, sign in (("query", 1.0), ("key", -1.0)):
-            path = sign * np.arange(len(steps))[:, None, None] * np.array([1.0, 0.4]) * np.ones((1, heads, 1))
-            arrays[f"{base}/{side}"] = np.repeat(path[:, :, None], 3, axis=2)  # (steps, heads, 3, 2)
-            arrays[f"{base}/{side}_points"] = (
-                path[:, :, None] + rng.standard_normal((len(steps), heads, 30, 2))
-            ).astype(np.float32)
-            if texts:
-                kept = np.full((len(steps), heads, 30), -1)
-                kept[:, :, : len(texts)] = np.arange(len(texts))
-                arrays[TEXT_OF.format(points=f"{base}/{side}_points")] = kept
+            rows += [row for head in range(HEADS) for row in _head_rows(model, k, head, time, step)]
+    arrays = {"seed-0/steps": np.array(steps)} | _planes(len(steps), len(texts))
     if texts:
         arrays["texts"] = pack_texts(texts)
-    return write_run(
-        folder,
-        command="sweep",
-        settings={"models": [model]},
-        rows=rows,
-        arrays=arrays,
-        protocol={},
-        verdict="heads turn",
-    )
+    about = {"command": "sweep", "settings": {"models": [model]}, "protocol": {}, "verdict": "heads turn"}
+    return write_run(folder, rows=rows, arrays=arrays, **about)
+
+
+def _head_rows(model: str, layer: int, head: int, time: int, step: int) -> list[Row]:
+    about = {"model": model, "layer": layer, "head": head, "step": step, "n": 900, "site": f"block.{layer}.head.{head}"}
+    cosine = float(np.tanh((head - 1.5) * time / 3))
+    bounds = {"low": cosine - 0.1, "high": cosine + 0.1, "null": 0.0, "note": "null sd 0.25"}
+    return [
+        Row(metric="query_key_cosine", value=cosine, **bounds, **about),
+        Row(metric="entropy_normalised", value=0.9 - 0.1 * time, null=1.0, **about),
+        Row(metric="salience_share", value=0.1 * time, **about),
+    ]
+
+
+def _planes(steps: int, texts: int) -> dict[str, np.ndarray]:
+    """The paths of queries and keys in the plane of each head, some points, and the texts of the first points."""
+    arrays: dict[str, np.ndarray] = {}
+    rng = np.random.default_rng(0)
+    for k in range(LAYERS):
+        base = f"seed-0/block.{k}/union"
+        arrays[f"{base}/share"] = np.tile([0.6, 0.3, 0.1], (HEADS, 1))
+        for side, sign in (("query", 1.0), ("key", -1.0)):
+            path = sign * np.arange(steps)[:, None, None] * np.array([1.0, 0.4]) * np.ones((1, HEADS, 1))
+            arrays[f"{base}/{side}"] = np.repeat(path[:, :, None], 3, axis=2)  # (steps, heads, 3, 2)
+            points = path[:, :, None] + rng.standard_normal((steps, HEADS, 30, 2))
+            arrays[f"{base}/{side}_points"] = points.astype(np.float32)
+            if texts:
+                kept = np.full((steps, HEADS, 30), -1)
+                kept[:, :, :texts] = np.arange(texts)
+                arrays[TEXT_OF.format(points=f"{base}/{side}_points")] = kept
+    return arrays
 
 
 def heads_run(folder: Path, *, layers: int, heads: int) -> Run:

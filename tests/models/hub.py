@@ -85,7 +85,7 @@ class Hub:
         return commit
 
     def __enter__(self) -> Self:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
@@ -109,95 +109,95 @@ class Hub:
         return known.get(revision, revision if known and revision in self.commits else None)
 
 
-def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class _Handler(BaseHTTPRequestHandler):
+    """One request to the hub of the class."""
 
-        def setup(self) -> None:
-            super().setup()
-            hub.connections.append(self.connection)
+    hub: Hub
+    protocol_version = "HTTP/1.1"
 
-        def log_message(self, format: str, *arguments: Any) -> None:
-            pass
+    def setup(self) -> None:
+        super().setup()
+        self.hub.connections.append(self.connection)
 
-        def do_HEAD(self) -> None:
-            self.do_GET()
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
 
-        def do_GET(self) -> None:
-            path = unquote(urlsplit(self.path).path).strip("/")
-            hub.asked.append(f"{self.command} {path}")
-            mood = hub.mood(hub.asked[-1])
-            if isinstance(mood, float):
-                time.sleep(mood)
-            elif mood is not None:
-                self.send_response(mood)
-                self._send(Body(0, b""))
-                return
-            parts = path.split("/")
-            if parts[:2] == ["api", "models"]:
-                self._describe("/".join(parts[2:4]), parts[4:])
-            elif "resolve" in parts[1:3]:
-                at = parts.index("resolve")
-                self._file("/".join(parts[:at]), parts[at + 1], "/".join(parts[at + 2 :]))
-            else:
-                self._missing("RepoNotFound")
+    def do_HEAD(self) -> None:
+        self.do_GET()
 
-        def _describe(self, repository: str, rest: list[str]) -> None:
-            revision = rest[1] if len(rest) > 1 else "main"
-            commit = self._commit(repository, revision)
-            if commit is None:
-                return
-            files = hub.commits[commit]
-            siblings = [{"rfilename": name} for name in files]
-            if rest[:1] == ["tree"]:
-                self._json([_entry(name, content) for name, content in files.items()])
-            else:
-                self._json({"id": repository, "sha": commit, "siblings": siblings, "private": False, "tags": []})
-
-        def _file(self, repository: str, revision: str, name: str) -> None:
-            commit = self._commit(repository, revision)
-            if commit is None:
-                return
-            content = hub.commits[commit].get(name)
-            if content is None:
-                self._missing("EntryNotFound")
-                return
-            body = None if hub.fault is None or self.command == "HEAD" else hub.fault(name, content)
-            body = body or Body(len(content), content)
-            self.send_response(200)
-            self.send_header("X-Repo-Commit", commit)
-            self.send_header("ETag", f'"{_git_sha(content)}"')
-            if name.endswith(LARGE):
-                self.send_header("X-Linked-Etag", f'"{hashlib.sha256(content).hexdigest()}"')
-                self.send_header("X-Linked-Size", str(len(content)))
-            self._send(body)
-
-        def _commit(self, repository: str, revision: str) -> str | None:
-            commit = hub.find(repository, revision)
-            if commit is None:
-                self._missing("RevisionNotFound" if repository in hub.revisions else "RepoNotFound")
-            return commit
-
-        def _json(self, value: Any) -> None:
-            content = json.dumps(value).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self._send(Body(len(content), content))
-
-        def _missing(self, code: str) -> None:
-            self.send_response(404)
-            self.send_header("X-Error-Code", code)
+    def do_GET(self) -> None:
+        path = unquote(urlsplit(self.path).path).strip("/")
+        self.hub.asked.append(f"{self.command} {path}")
+        mood = self.hub.mood(self.hub.asked[-1])
+        if isinstance(mood, float):
+            time.sleep(mood)
+        elif mood is not None:
+            self.send_response(mood)
             self._send(Body(0, b""))
+            return
+        parts = path.split("/")
+        if parts[:2] == ["api", "models"]:
+            self._describe("/".join(parts[2:4]), parts[4:])
+        elif "resolve" in parts[1:3]:
+            at = parts.index("resolve")
+            self._file("/".join(parts[:at]), parts[at + 1], "/".join(parts[at + 2 :]))
+        else:
+            self._missing("RepoNotFound")
 
-        def _send(self, body: Body) -> None:
-            self.send_header("Content-Length", str(body.announced))
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(body.content)
-            if len(body.content) < body.announced:
-                self.close_connection = True
+    def _describe(self, repository: str, rest: list[str]) -> None:
+        revision = rest[1] if len(rest) > 1 else "main"
+        commit = self._commit(repository, revision)
+        if commit is None:
+            return
+        files = self.hub.commits[commit]
+        siblings = [{"rfilename": name} for name in files]
+        if rest[:1] == ["tree"]:
+            self._json([_entry(name, content) for name, content in files.items()])
+        else:
+            self._json({"id": repository, "sha": commit, "siblings": siblings, "private": False, "tags": []})
 
-    return Handler
+    def _file(self, repository: str, revision: str, name: str) -> None:
+        commit = self._commit(repository, revision)
+        if commit is None:
+            return
+        content = self.hub.commits[commit].get(name)
+        if content is None:
+            self._missing("EntryNotFound")
+            return
+        body = None if self.hub.fault is None or self.command == "HEAD" else self.hub.fault(name, content)
+        body = body or Body(len(content), content)
+        self.send_response(200)
+        self.send_header("X-Repo-Commit", commit)
+        self.send_header("ETag", f'"{_git_sha(content)}"')
+        if name.endswith(LARGE):
+            self.send_header("X-Linked-Etag", f'"{hashlib.sha256(content).hexdigest()}"')
+            self.send_header("X-Linked-Size", str(len(content)))
+        self._send(body)
+
+    def _commit(self, repository: str, revision: str) -> str | None:
+        commit = self.hub.find(repository, revision)
+        if commit is None:
+            self._missing("RevisionNotFound" if repository in self.hub.revisions else "RepoNotFound")
+        return commit
+
+    def _json(self, value: Any) -> None:
+        content = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self._send(Body(len(content), content))
+
+    def _missing(self, code: str) -> None:
+        self.send_response(404)
+        self.send_header("X-Error-Code", code)
+        self._send(Body(0, b""))
+
+    def _send(self, body: Body) -> None:
+        self.send_header("Content-Length", str(body.announced))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body.content)
+        if len(body.content) < body.announced:
+            self.close_connection = True
 
 
 def _entry(name: str, content: bytes) -> dict[str, Any]:
