@@ -180,19 +180,13 @@ class VariantAttention(nn.Module):
 
 
 def attend(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    **kwargs: Any,
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, Tensor]:
-    """The function that transformers calls for a model with a variant."""
+    """The function that transformers calls for a model with a variant; `options` may hold scaling and dropout."""
     variant: VariantAttention = getattr(module, NAME)
+    scaling = options.get("scaling")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    return variant.attend(query, key, value, attention_mask, scaling=scale, dropout=dropout)
+    return variant.attend(query, key, value, attention_mask, scaling=scale, dropout=options.get("dropout", 0.0))
 
 
 AttentionInterface.register(NAME, attend)

@@ -71,10 +71,10 @@ class Study:
     - `measure`, or `collect` and `conclude` with `kinds` (an empty collection for each observer's name);
     - `labels`: of a series, its checkpoints, which workers take one by one (`job.only`) instead of shares of the data;
     - `story`: what the terminal tells of its rows; without one, a table of them;
-    - `machine`: which options of `Machine` its command has; `keeps_sums`: whether a finished run holds its sums;
+    - `machine`: which options of `Machine` its command has (all); `keeps_sums`: whether a finished run holds its sums;
     - `export`: writes a file that the settings name, of a new run or of one that is used again;
     - `exit_code`: what its command ends with, by its rows;
-    - `title`, `subject`: what the terminal calls it, and what its default folder is named after;
+    - `subject`: what its default folder is named after (its models, or its first file);
     - `help`: more than the one line, with examples.
     """
 
@@ -87,7 +87,7 @@ class Study:
     story: Callable[[Sequence[Row]], Story] | None = None
     subject: Callable[[Any], str] = first_names
     exit_code: Callable[[Sequence[Row]], int] = lambda rows: 0
-    machine: tuple[str, ...] = ()
+    machine: tuple[str, ...] = RUNS_MODEL + SHARED
     keeps_sums: bool = True
     export: Callable[[Any, Measurement], None] | None = None
     help: str = ""

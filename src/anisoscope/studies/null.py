@@ -72,6 +72,7 @@ STUDY = Study(
     NullSettings,
     measure=measure,
     subject=lambda settings: f"d{'-'.join(map(str, settings.dim[:4]))}",
+    machine=(),
     help="""
 What isotropy would look like in this many dimensions, at this many vectors.
 

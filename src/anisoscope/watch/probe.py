@@ -104,11 +104,11 @@ class Probe:
         data: Any,
         processor: Any = None,
         *,
+        length: int | None = None,
+        limit: int | None = None,
         sites: str | Iterable[str] = "*",
         attention: bool = True,
         logits: bool = True,
-        length: int | None = None,
-        limit: int | None = None,
         pool: str | None = None,
     ) -> None:
         if processor is None and not isinstance(data, Mapping):

@@ -109,18 +109,9 @@ def test_swin_has_windows_biases_and_masked_neighbours() -> None:
 
 
 def test_sliding_windows_are_seen() -> None:
-    module = _model(
-        "ModernBert",
-        **SMALL,
-        vocab_size=60,
-        pad_token_id=0,
-        local_attention=4,
-        global_attn_every_n_layers=2,
-        bos_token_id=1,
-        eos_token_id=2,
-        cls_token_id=1,
-        sep_token_id=2,
-    )
+    tokens = {"pad": 0, "bos": 1, "eos": 2, "cls": 1, "sep": 2}
+    ids = {f"{name}_token_id": token for name, token in tokens.items()}
+    module = _model("ModernBert", **SMALL, **ids, vocab_size=60, local_attention=4, global_attn_every_n_layers=2)
     calls = _check(module, input_ids=IDS)
     assert calls[0][1].visible is None
     near = calls[1][1].visible
@@ -130,18 +121,11 @@ def test_sliding_windows_are_seen() -> None:
 
 
 def test_bart_crosses_under_the_decoders_name() -> None:
-    module = _model(
-        "Bart",
-        d_model=16,
-        encoder_layers=1,
-        decoder_layers=2,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=16,
-        decoder_ffn_dim=16,
-        vocab_size=60,
-        max_position_embeddings=32,
-    )
+    sides = {
+        f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in (("ffn_dim", 16), ("attention_heads", 2))
+    }
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 2, "max_position_embeddings": 32}
+    module = _model("Bart", **sizes, **sides, vocab_size=60)
     _, calls = _run(module, input_ids=IDS, decoder_input_ids=IDS[:, :5])
     own = [f"decoder.block.{k}{cross}" for k in range(2) for cross in ("", ".cross")]
     assert [site for site, _ in calls] == ["encoder.block.0", *own]

@@ -12,10 +12,10 @@ from anisoscope.cli.flags import All, Csv, Force, Json
 
 def show(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    csv: Csv = None,
-    force: Force = False,
     all: All = False,
     json: Json = False,
+    csv: Csv = None,
+    force: Force = False,
 ) -> None:
     """Print a run as its own command did: what it says, its table, small curves.
 

@@ -32,20 +32,8 @@ KINDS = {
     "too few samples to say": ("undecided", "too few samples to say"),
 }
 IMPORTANCE = (
-    "sweep",
-    "measure",
-    "attention",
-    "final-norm",
-    "vectors",
-    "calibrate",
-    "advise",
-    "compare",
-    "gate",
-    "intervene",
-    "variants",
-    "vocabulary",
-    "block",
-    "null",
+    *("sweep", "measure", "attention", "final-norm", "vectors", "calibrate", "advise"),
+    *("compare", "gate", "intervene", "variants", "vocabulary", "block", "null"),
 )
 TITLES = {
     "calibrate": "Similarity thresholds",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import LARGEST_SEED, Data, Model, Settings, option
-from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study, words_of
+from anisoscope.runs.study import Findings, Study, words_of
 from anisoscope.runs.table import Row
 from anisoscope.runs.work.collected import Collected, Part
 from anisoscope.studies.attention.story import attention_verdict, story
@@ -140,7 +140,6 @@ STUDY = Study(
     conclude=conclude,
     kinds=kinds,
     story=story,
-    machine=RUNS_MODEL + SHARED,
     export=_export,
     help="""
 How queries and keys drift, how sharp attention is and what its scores vary by: every layer, every head.

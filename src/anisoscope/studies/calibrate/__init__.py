@@ -27,7 +27,7 @@ from anisoscope.inference.hubs import answer_estimates
 from anisoscope.inference.retrieval import Labelled, retrieval_estimates
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import option
-from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study
+from anisoscope.runs.study import Findings, Study
 from anisoscope.runs.table import Row, row_of
 from anisoscope.runs.work.collected import Collected, Part
 from anisoscope.studies import folds
@@ -193,7 +193,6 @@ STUDY = Study(
     conclude=conclude,
     kinds=kinds,
     story=story,
-    machine=RUNS_MODEL + SHARED,
     help="""
 Similarity floor and thresholds of a set of embeddings, and what centring, all-but-the-top or whitening would do.
 

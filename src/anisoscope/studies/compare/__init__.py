@@ -73,6 +73,7 @@ STUDY = Study(
     measure=measure,
     story=story,
     subject=lambda settings: f"{Path(settings.first).name}-{Path(settings.second).name}",
+    machine=(),
     help="""
 Did the geometry survive? Differences between two runs by site, with intervals paired by sequence group.
 

@@ -22,7 +22,7 @@ from typing import Any
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Data, Models, Sample
 from anisoscope.runs.story import Story, Table, number
-from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study
+from anisoscope.runs.study import Findings, Study
 from anisoscope.runs.table import Row
 from anisoscope.runs.work.collected import Collected
 
@@ -138,7 +138,6 @@ STUDY = Study(
     conclude=conclude,
     kinds=kinds,
     story=story,
-    machine=RUNS_MODEL + SHARED,
     keeps_sums=False,
     help="""
 What the norms do: gains and biases, the cosine that they alone imply, cosine before and after, ablations.

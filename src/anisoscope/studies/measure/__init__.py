@@ -10,7 +10,7 @@ from typing import Any
 
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Data, Embedding, Excerpts, Hidden, Models, Sample, option
-from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study
+from anisoscope.runs.study import Findings, Study
 from anisoscope.runs.table import Row, is_embedding
 from anisoscope.runs.work.collected import Collected
 from anisoscope.studies.measure.story import story
@@ -70,7 +70,6 @@ STUDY = Study(
     conclude=conclude,
     kinds=kinds,
     story=story,
-    machine=RUNS_MODEL + SHARED,
     help="""
 How anisotropic each layer of a model is, of any modality, with intervals and nulls; then the drift tests.
 

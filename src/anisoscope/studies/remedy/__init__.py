@@ -12,33 +12,16 @@ from typing import Literal
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import option
 from anisoscope.runs.story import Story, Table, interval
-from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study, words_of
+from anisoscope.runs.study import Findings, Study, words_of
 from anisoscope.runs.table import Row, row_of
 from anisoscope.runs.work.collected import Collected
-from anisoscope.studies.folds import (
-    Embeddings,
-    collect_folds,
-    embed_folds,
-    of_model,
-    open_encoder,
-    split_folds,
-    sum_folds,
-)
-from anisoscope.studies.pairs import (
-    PairSettings,
-    kinds,
-    labelled,
-    pick_rows,
-    pick_texts,
-    read_pairs,
-    remember_pairs,
-)
+from anisoscope.studies import folds, pairs
 
 _COLUMNS = ("floor_mean", "threshold", "nearest_gap", "nearest_gap_difference", "neighbour_overlap")
 _SEARCH = ("ndcg", "ndcg_difference")
 
 
-class RemedySettings(PairSettings, Embeddings):
+class RemedySettings(pairs.PairSettings, folds.Embeddings):
     """What `anisoscope remedy fit` is asked."""
 
     method: Literal["best", "centre", "standardise", "all-but-the-top", "whiten", "whiten-k", "soft-zca"] = option(
@@ -50,13 +33,13 @@ class RemedySettings(PairSettings, Embeddings):
 def collect(job: Job) -> Collected:
     """One pass over the vectors, or over the texts of a model."""
     if job.settings.pairs is None:
-        return {"": collect_folds(job)}
-    pairs = remember_pairs(job)
-    if of_model(job):
-        model = open_encoder(job)
-        return {"": embed_folds(job, model), **pick_texts(job, model, pairs)}
+        return {"": folds.collect_folds(job)}
+    asked = pairs.remember_pairs(job)
+    if folds.of_model(job):
+        model = folds.open_encoder(job)
+        return {"": folds.embed_folds(job, model), **pairs.pick_texts(job, model, asked)}
     source = job.vectors(column=job.settings.column, group=job.settings.group, ids=job.settings.ids)
-    return {"": sum_folds(job, source), **pick_rows(job, pairs, source, source)}
+    return {"": folds.sum_folds(job, source), **pairs.pick_rows(job, asked, source, source)}
 
 
 def conclude(settings: RemedySettings, collected: Collected) -> Findings:
@@ -65,8 +48,10 @@ def conclude(settings: RemedySettings, collected: Collected) -> Findings:
     from anisoscope.studies.remedy.estimator import LEVELS
 
     part = collected[""]
-    split = split_folds(part)
-    data, said = (None, []) if settings.pairs is None else labelled(read_pairs(settings.pairs), collected)
+    split = folds.split_folds(part)
+    data, said = None, []
+    if settings.pairs is not None:
+        data, said = pairs.labelled(pairs.read_pairs(settings.pairs), collected)
     found = choose(split, settings.method, settings.dims, pairs=data, seed=settings.seed)
     d, k = found.map.dims
     protocol = {
@@ -115,9 +100,8 @@ STUDY = Study(
     RemedySettings,
     collect=collect,
     conclude=conclude,
-    kinds=kinds,
+    kinds=pairs.kinds,
     story=story,
-    machine=RUNS_MODEL + SHARED,
     help="""
 Fit a correction of embeddings: one affine map and a norm, from one pass in constant memory.
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Data, Dtype, Embedding, Excerpts, Seeds, Spectrum, option
-from anisoscope.runs.study import RUNS_MODEL, SHARED, Findings, Study
+from anisoscope.runs.study import Findings, Study
 from anisoscope.runs.work.collected import Collected
 from anisoscope.studies.attention import Heads
 from anisoscope.studies.sweep.story import story
@@ -85,7 +85,6 @@ STUDY = Study(
     labels=labels,
     story=story,
     subject=lambda settings: settings.series.rpartition("/")[2],
-    machine=RUNS_MODEL + SHARED,
     keeps_sums=False,
     help="""
 Follow a training: hidden states, queries, keys and attention at every checkpoint, over the same tokens.
