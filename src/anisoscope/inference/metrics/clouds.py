@@ -3,6 +3,7 @@ lie, what was counted. Formulas and sources are with the functions of `geometry`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from anisoscope.geometry import cosine, drift, outliers
@@ -12,35 +13,38 @@ from anisoscope.geometry.nulls.isotropic import NullValue
 from anisoscope.geometry.spectrum import OF_EIGENVALUES
 from anisoscope.inference.metrics.declaration import Metric, constant
 
-_cosine = partial(Metric, group="direction", low=-1.0, high=1.0)
 _direction = partial(Metric, group="direction", low=0.0, paired=True)
 _DIRECTIONS = (
-    _cosine(
-        "mean_cosine",
-        "average cosine",
-        "Average cosine over all pairs of different vectors.",
-        of=cosine.mean_cosine,
-        reads=("unit", "n"),
-        null=partial(null.direction_null, "mean_cosine"),
-        paired=True,
-    ),
-    _cosine(
-        "mean_cosine_inter",
-        "cosine between sequences",
-        "Average cosine over pairs from different sequences.",
-        of=cosine.mean_cosine_inter,
-        reads=("unit", "n", "energy", "pairs"),
-        null=partial(null.direction_null, "mean_cosine_inter"),
-        paired=True,
-    ),
-    _cosine(
-        "mean_cosine_intra",
-        "cosine within sequences",
-        "Average cosine over pairs from the same sequence.",
-        of=cosine.mean_cosine_intra,
-        reads=("energy", "n", "pairs"),
-        null=partial(null.direction_null, "mean_cosine_intra"),
-        paired=True,
+    *(
+        Metric(
+            name,
+            label,
+            f"Average cosine over {pairs}.",
+            "direction",
+            -1.0,
+            1.0,
+            of=of,
+            reads=reads,
+            null=partial(null.direction_null, name),
+            paired=True,
+        )
+        for name, label, pairs, of, reads in (
+            ("mean_cosine", "average cosine", "all pairs of different vectors", cosine.mean_cosine, ("unit", "n")),
+            (
+                "mean_cosine_inter",
+                "cosine between sequences",
+                "pairs from different sequences",
+                cosine.mean_cosine_inter,
+                ("unit", "n", "energy", "pairs"),
+            ),
+            (
+                "mean_cosine_intra",
+                "cosine within sequences",
+                "pairs from the same sequence",
+                cosine.mean_cosine_intra,
+                ("energy", "n", "pairs"),
+            ),
+        )
     ),
     _direction(
         "resultant",
@@ -220,41 +224,22 @@ def pair_quantile(level: float, name: str) -> Metric:
     )
 
 
-def _of_pair(value: float) -> NullValue:
-    return NullValue(value, None, "exact: Beta law")
-
-
-def _after_centring(n: int, d: int) -> NullValue:
-    return NullValue(-1 / (n - 1), None, "exact")
+def _of_pair(value: Callable[[int], float]) -> Callable[[int, int], NullValue]:
+    """The null of a statistic of single pairs, a function of d."""
+    return lambda n, d: NullValue(float(value(d)), None, "exact: Beta law")
 
 
 _sampled = partial(Metric, group="neighbourhood")
 _NEIGHBOURHOOD = (
     pair_quantile(0.5, "cosine_q50"),
     pair_quantile(0.95, "cosine_q95"),
-    _sampled(
-        "cosine_sd",
-        "sd of pair cosines",
-        "Standard deviation of the cosine of single pairs.",
-        low=0.0,
-        high=1.0,
-        null=lambda n, d: _of_pair(d**-0.5),
-    ),
-    _sampled(
-        "cosine_mean_absolute",
-        "mean absolute cosine",
-        "Average of the absolute cosine of single pairs.",
-        low=0.0,
-        high=1.0,
-        null=lambda n, d: _of_pair(null.cosine_mean_absolute(d)),
-    ),
-    _sampled(
-        "cosine_mean_square",
-        "mean squared cosine",
-        "Average of the squared cosine of single pairs.",
-        low=0.0,
-        high=1.0,
-        null=lambda n, d: _of_pair(null.cosine_mean_square(d)),
+    *(
+        _sampled(name, label, f"{meaning} cosine of single pairs.", low=0.0, high=1.0, null=_of_pair(expected))
+        for name, label, meaning, expected in (
+            ("cosine_sd", "sd of pair cosines", "Standard deviation of the", lambda d: d**-0.5),
+            ("cosine_mean_absolute", "mean absolute cosine", "Average of the absolute", null.cosine_mean_absolute),
+            ("cosine_mean_square", "mean squared cosine", "Average of the squared", null.cosine_mean_square),
+        )
     ),
     _sampled(
         "equivalent_dimension",
@@ -262,7 +247,7 @@ _NEIGHBOURHOOD = (
         "Dimension in which isotropic pairs would have the same mean squared cosine.",
         low=1.0,
         unit="dimensions",
-        null=lambda n, d: _of_pair(float(d)),
+        null=_of_pair(float),
     ),
     _sampled(
         "uniformity",
@@ -271,37 +256,31 @@ _NEIGHBOURHOOD = (
         high=0.0,
         null=partial(null.spectral_null, "uniformity"),
     ),
-    _sampled(
-        "mean_cosine_centred",
-        "cosine, centred",
-        "Average cosine after the mean is removed.",
-        low=-1.0,
-        high=1.0,
-        null=_after_centring,
+    *(
+        Metric(
+            f"mean_cosine_{name}",
+            f"cosine, {label}",
+            f"Average cosine after {what} removed.",
+            "neighbourhood",
+            -1.0,
+            1.0,
+            null=lambda n, d: NullValue(-1 / (n - 1), None, "exact"),
+        )
+        for name, label, what in (
+            ("centred", "centred", "the mean is"),
+            ("without_top", "top removed", "the mean and the top d/100 principal components are"),
+        )
     ),
-    _sampled(
-        "mean_cosine_without_top",
-        "cosine, top removed",
-        "Average cosine after the mean and the top d/100 principal components are removed.",
-        low=-1.0,
-        high=1.0,
-        null=_after_centring,
-    ),
-    _sampled(
-        "twonn",
-        "intrinsic dim., TwoNN",
-        "Intrinsic dimension from the ratios of the two nearest distances.",
-        low=0.0,
-        unit="dimensions",
-        null=partial(null.neighbour_null, "twonn"),
-    ),
-    _sampled(
-        "mle_dimension",
-        "intrinsic dim., MLE",
-        "Intrinsic dimension by maximum likelihood (Levina–Bickel) from 10 neighbours.",
-        low=0.0,
-        unit="dimensions",
-        null=partial(null.neighbour_null, "mle_dimension"),
+    *(
+        _sampled(name, label, meaning, low=0.0, unit="dimensions", null=partial(null.neighbour_null, name))
+        for name, label, meaning in (
+            ("twonn", "intrinsic dim., TwoNN", "Intrinsic dimension from the ratios of the two nearest distances."),
+            (
+                "mle_dimension",
+                "intrinsic dim., MLE",
+                "Intrinsic dimension by maximum likelihood (Levina–Bickel) from 10 neighbours.",
+            ),
+        )
     ),
     _sampled(
         "hubness",
