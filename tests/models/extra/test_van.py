@@ -19,7 +19,6 @@ from anisoscope.models.extra.van import (
     VanForImageClassification,
     VanImageProcessor,
     VanModel,
-    published_names,
 )
 from fixtures import recorded
 
@@ -173,46 +172,6 @@ def test_what_is_saved_opens_again(tmp_path: Path, model: VanForImageClassificat
     assert isinstance(written, VanConfig)
     assert (written.depths, written.num_labels) == ([2, 1, 3, 1], 5)
     assert recorded.furthest(dict(again.state_dict()), dict(model.state_dict())) == 0
-
-
-def _raw_name(name: str) -> str:
-    """The authors' own name of a published one, written the other way round than the module has it."""
-    if name.startswith("classifier."):
-        return name.replace("classifier", "head")
-    _, _, _, stage, part, *rest = name.split(".")
-    stage = str(int(stage) + 1)
-    if part != "layers":
-        parts = {"embeddings": {"convolution": "proj", "normalization": "norm"}}
-        tail = f"patch_embed{stage}.{parts[part][rest.pop(0)]}" if part == "embeddings" else f"norm{stage}"
-        return ".".join([tail, *rest])
-    block, inner, *rest = rest
-    inner = ".".join([inner, *rest])
-    for ours, theirs in {
-        "pre_normomalization": "norm1",
-        "post_normalization": "norm2",
-        "attention_scaling.weight": "layer_scale_1",
-        "mlp_scaling.weight": "layer_scale_2",
-        "attention.pre_projection.conv": "attn.proj_1",
-        "attention.post_projection": "attn.proj_2",
-        "attention.attention_layer.attention.depth_wise_dilated": "attn.spatial_gating_unit.conv_spatial",
-        "attention.attention_layer.attention.depth_wise": "attn.spatial_gating_unit.conv0",
-        "attention.attention_layer.attention.point_wise": "attn.spatial_gating_unit.conv1",
-        "mlp.in_dense": "mlp.fc1",
-        "mlp.depth_wise": "mlp.dwconv.dwconv",
-        "mlp.out_dense": "mlp.fc2",
-    }.items():
-        if inner == ours or inner.startswith(f"{ours}."):
-            return f"block{stage}.{block}.{theirs}{inner.removeprefix(ours)}"
-    raise AssertionError(name)
-
-
-def test_raw_files_of_the_authors_get_the_published_names():
-    state = {name: tensor for name, tensor in recorded.tensors("van_tiny_state").items() if "van.layernorm" not in name}
-    raw = {_raw_name(name): tensor for name, tensor in state.items()}
-    renamed = published_names({"state_dict": raw})
-    assert {name: id(tensor) for name, tensor in renamed.items()} == {
-        name: id(tensor) for name, tensor in state.items()
-    }
 
 
 def test_pictures_are_prepared_as_published(tmp_path: Path):

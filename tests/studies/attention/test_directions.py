@@ -8,22 +8,26 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 import zoo
+from anisoscope.geometry.queries_keys import union_directions
 from anisoscope.models.open import OpenModel, open_model
 from anisoscope.studies.attention.removal import removal_effects
-from anisoscope.studies.attention.rows import drift_directions, head_directions
+from anisoscope.studies.attention.rows import drift_directions
 from studies.attention.passes import batches_of, measure_attention, measured, model_of
 
 torch.set_num_threads(1)
 
 
-def test_head_directions_are_the_svd_of_all_queries_and_keys() -> None:
+def test_directions_of_the_sums_are_the_svd_of_all_queries_and_keys() -> None:
     model = model_of("llama")
     sums = measure_attention(model, batches_of(model), sample=10_000)  # the sample holds every vector
     heads = sums.heads["block.1"]
     queries, keys = heads.queries.points(), np.repeat(heads.keys.points(), 2, axis=0)
     assert queries.shape[1] == heads.queries.n.sum()
-    for which, cloud in (("union", np.concatenate([queries, keys], 1)), ("keys", keys), ("queries", queries)):
-        found = head_directions([heads, heads], which=which)  # type: ignore[arg-type]
+    sums_of = {"queries": heads.queries.second.numpy(), "keys": np.repeat(heads.keys.second.numpy(), 2, axis=0)}
+    clouds = {"queries": queries, "keys": keys, "queries keys": np.concatenate([queries, keys], 1)}
+    for sides, cloud in clouds.items():
+        moments = [sums_of[side] for side in sides.split()]
+        found = union_directions(*moments, *moments)
         for head in range(4):
             twice = np.concatenate([cloud[head], cloud[head]]).astype(np.float64)
             _, values, vectors = np.linalg.svd(twice, full_matrices=False)

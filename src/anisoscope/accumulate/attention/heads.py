@@ -146,12 +146,7 @@ class HeadCloud:
 
 
 class Heads:
-    """Queries and keys of one attention layer. Query head h reads key head h // group.
-
-    >>> heads = Heads(query_heads=4, key_heads=2, d=8)
-    >>> heads.group, heads.key_head(3)
-    (2, 1)
-    """
+    """Queries and keys of one attention layer. Query head h reads key head h // group."""
 
     def __init__(
         self, *, query_heads: int, key_heads: int, d: int, groups: int = GROUPS, sample: int = SAMPLE, seed: int = 0
@@ -168,9 +163,6 @@ class Heads:
     @property
     def group(self) -> int:
         return self.queries.heads // self.keys.heads
-
-    def key_head(self, head: int) -> int:
-        return head // self.group
 
     def update(self, call: QueriesAndKeys, sequences: Keys, starts: NDArray[np.int64] | None = None) -> None:
         """Add one call. `sequences` (B,): the key of each sequence; `starts` (B,): where in it the window starts."""

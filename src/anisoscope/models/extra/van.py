@@ -18,9 +18,7 @@ library's ConvNeXt image processor prepares the pictures, but its own default st
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -255,40 +253,3 @@ class VanForImageClassification(VanPreTrainedModel):
         logits = self.classifier(outputs.pooler_output)
         loss = None if labels is None else self.loss_function(labels, logits, self.config)
         return ImageClassifierOutputWithNoAttention(loss=loss, logits=logits, hidden_states=outputs.hidden_states)
-
-
-_RAW_NAMES = (
-    (r"^patch_embed(\d)\.proj\.", r"stages.\1.embeddings.convolution."),
-    (r"^patch_embed(\d)\.norm\.", r"stages.\1.embeddings.normalization."),
-    (r"^block(\d)\.(\d+)\.", r"stages.\1.layers.\2."),
-    (r"^norm(\d)\.", r"stages.\1.normalization."),
-    (r"\.norm1\.", ".pre_normomalization."),
-    (r"\.norm2\.", ".post_normalization."),
-    (r"\.attn\.proj_1\.", ".attention.pre_projection.conv."),
-    (r"\.attn\.proj_2\.", ".attention.post_projection."),
-    (r"\.attn\.spatial_gating_unit\.conv0\.", ".attention.attention_layer.attention.depth_wise."),
-    (r"\.attn\.spatial_gating_unit\.conv_spatial\.", ".attention.attention_layer.attention.depth_wise_dilated."),
-    (r"\.attn\.spatial_gating_unit\.conv1\.", ".attention.attention_layer.attention.point_wise."),
-    (r"\.layer_scale_1$", ".attention_scaling.weight"),
-    (r"\.layer_scale_2$", ".mlp_scaling.weight"),
-    (r"\.mlp\.fc1\.", ".mlp.in_dense."),
-    (r"\.mlp\.dwconv\.dwconv\.", ".mlp.depth_wise."),
-    (r"\.mlp\.fc2\.", ".mlp.out_dense."),
-    (r"^head\.", "classifier."),
-)
-
-
-def published_names(raw: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors of an authors' raw file (`VAN-*-original`) under the names of `VanForImageClassification`.
-
-    >>> raw = {"block2.0.attn.proj_1.bias": torch.zeros(8), "head.bias": torch.zeros(5)}
-    >>> list(published_names({"state_dict": raw}))
-    ['van.encoder.stages.1.layers.0.attention.pre_projection.conv.bias', 'classifier.bias']
-    """
-    return {_published_name(name): tensor for name, tensor in raw.get("state_dict", raw).items()}
-
-
-def _published_name(name: str) -> str:
-    for pattern, replacement in _RAW_NAMES:
-        name = re.sub(pattern, replacement, name)
-    return re.sub(r"^stages\.(\d)", lambda stage: f"van.encoder.stages.{int(stage[1]) - 1}", name)

@@ -30,9 +30,9 @@ a layer is of the mean over heads, so it knows that heads vary together. Nulls: 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,21 +44,18 @@ from anisoscope.geometry.cosine import mean_cosine
 from anisoscope.geometry.drift import drift_ratio
 from anisoscope.geometry.missing import ratio
 from anisoscope.geometry.queries_keys import (
-    Directions,
     cosine_null_sd,
     drift_direction,
     q_filters,
     query_key_cosine,
     query_key_dot,
     split_variance,
-    union_directions,
 )
 from anisoscope.inference.jackknife import jackknife, without_each
 from anisoscope.runs.table import Row
 from anisoscope.studies.attention.peaks import peak_rows
 
 Array = NDArray[np.float64]
-Which = Literal["union", "queries", "keys"]
 
 
 def attention_rows(heads: Mapping[str, Heads], rows: Mapping[str, Rows], *, like: Row | None = None) -> list[Row]:
@@ -230,14 +227,6 @@ def _column(counts: Tensor) -> Array:
 
 
 # -- directions --------------------------------------------------------------------------------------------------------
-
-
-def head_directions(steps: Sequence[Heads], *, which: Which = "union") -> Directions:
-    """The SVD of each head's queries and keys over all steps (or of one side of them): vectors (heads, d, d)."""
-    moments = [heads.queries.second.numpy() for heads in steps] if which != "keys" else []
-    if which != "queries":
-        moments += [np.repeat(heads.keys.second.numpy(), heads.group, axis=0) for heads in steps]
-    return union_directions(*moments)
 
 
 def drift_directions(heads: Mapping[str, Heads]) -> dict[str, Array]:

@@ -38,7 +38,6 @@ from anisoscope.runs.work.collected import Part
 from anisoscope.runs.work.observers.texts import TOKENS
 
 Array = NDArray[Any]
-PLANES = ("union", "keys", "queries")
 SIDES = ("query", "key")
 
 
