@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,15 +26,18 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
-def command_line(capfd: pytest.CaptureFixture[str], one_thread: None) -> Callable[..., cases.Ended]:
+def command_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], one_thread: None
+) -> Callable[..., cases.Ended]:
     """Run a command as the entry point does: exit code, standard output, standard error."""
     import cases
     from anisoscope.cli.main import main
 
     def run(*words: object) -> cases.Ended:
+        monkeypatch.setattr(sys, "argv", ["anisoscope", *map(str, words)])
         capfd.readouterr()
         with pytest.raises(SystemExit) as ended:
-            main([*map(str, words)])
+            main()
         code = ended.value.code
         return cases.Ended(code if isinstance(code, int) else 0, *capfd.readouterr())
 
