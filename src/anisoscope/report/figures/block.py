@@ -26,6 +26,7 @@ from anisoscope.report.figures.style import (
     label_ends,
     missing,
     null_line,
+    side_by_side,
     style,
 )
 from anisoscope.runs.store import Run
@@ -143,8 +144,6 @@ def figure_6b(run: Run, *, model: str | None = None) -> Figure:
 
 def figure_7(run: Run, *, model: str | None = None) -> Figure:
     """Histograms of the scores before softmax, one ridge for each N: the draws that fall and rise most."""
-    import matplotlib.pyplot as plt
-
     model = model or models_of(run)[0]
     arrays = run.arrays()
     edges, counts = arrays[f"{model}/scores_edges"], arrays[f"{model}/scores_counts"]
@@ -153,15 +152,8 @@ def figure_7(run: Run, *, model: str | None = None) -> Figure:
     chosen = list(dict.fromkeys((int(last.argmin()), int(last.argmax()))))
     shown = _spread(norms, _RIDGES)
     with style():
-        figure, panels = plt.subplots(
-            1,
-            len(chosen),
-            figsize=(WIDE if len(chosen) > 1 else COLUMN, 2.9),
-            sharey=True,
-            squeeze=False,
-            layout="constrained",
-        )
-        for panel, draw in zip(panels[0], chosen, strict=True):
+        figure, panels = side_by_side(len(chosen), 2.9)
+        for panel, draw in zip(panels, chosen, strict=True):
             for level, k in enumerate(shown):
                 _ridge(panel, edges[draw, k], counts[draw, k], level, means[draw, k])
             panel.axvline(0, color=NULL, linestyle=":", linewidth=1, zorder=0)

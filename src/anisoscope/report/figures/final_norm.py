@@ -15,7 +15,7 @@ import numpy as np
 
 from anisoscope.errors import StoreError
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
-from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, null_line, shown_name, style
+from anisoscope.report.figures.style import INK, NULL, WIDE, colour, null_line, shown_name, side_by_side, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -71,25 +71,20 @@ def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
 
 def figure_m2(run: Run) -> Figure:
     """Mean cosine by site, of a series at its last step; open markers are what a norm made."""
-    import matplotlib.pyplot as plt
-
     rows = [row for row in run.rows(positions="all") if row.metric in _PAIRS and row.value is not None]
     sites = _stack(rows)
     if not sites:
         raise StoreError("this run holds no layers", where=run.folder, do="give a run of `final-norm` or `measure`")
     models = list(dict.fromkeys(model for model, _ in sites))
     with style():
-        width = COLUMN if len(models) == 1 else WIDE
-        figure, panels = plt.subplots(
-            1, len(models), figsize=(width, 2.7), sharey=True, squeeze=False, layout="constrained"
-        )
-        for panel, model in zip(panels[0], models, strict=True):
+        figure, panels = side_by_side(len(models), 2.7)
+        for panel, model in zip(panels, models, strict=True):
             mine = [site for name, site in sites if name == model]
             _draw_stack(panel, [row for row in rows if row.model == model], mine)
             _pair_quantile(panel, run.rows(model=model, metric="dimension", positions="all"))
             panel.set_title(f"M2  {shown_name(model)}")
-        panels[0, 0].set_ylabel("mean cosine")
-        figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=len(_PAIRS))
+        panels[0].set_ylabel("mean cosine")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(_PAIRS))
     return figure
 
 

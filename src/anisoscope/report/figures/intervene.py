@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from anisoscope.report.figures.style import NULL, WIDE, colour, missing, stand_in, style
+from anisoscope.report.figures.style import NULL, WIDE, colour, missing, side_by_side, stand_in, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -32,7 +32,6 @@ def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
 
 def figure_interventions(run: Run, *, stands_in: str | None = None) -> Figure:
     """The changes, side by side."""
-    import matplotlib.pyplot as plt
 
     found = {metric: {row.site: row for row in run.rows(metric=metric) if row.value is not None} for metric in _PANELS}
     found = {metric: rows for metric, rows in found.items() if rows}
@@ -44,10 +43,8 @@ def figure_interventions(run: Run, *, stands_in: str | None = None) -> Figure:
         if name != "untouched" and not name.endswith(".control")
     ]
     with style():
-        figure, grid = plt.subplots(
-            1, len(found), figsize=(WIDE, 0.95 + 0.24 * len(names)), sharey=True, squeeze=False, layout="constrained"
-        )
-        for axes, (metric, rows) in zip(grid[0], found.items(), strict=True):
+        figure, panels = side_by_side(len(found), 0.95 + 0.24 * len(names), WIDE)
+        for axes, (metric, rows) in zip(panels, found.items(), strict=True):
             label, linear = _PANELS[metric]
             _draw(axes, [rows.get(name) for name in names], place=-0.13, filled=True)
             _draw(axes, [rows.get(f"{name}.control") for name in names], place=0.13, filled=False)
@@ -55,8 +52,8 @@ def figure_interventions(run: Run, *, stands_in: str | None = None) -> Figure:
             axes.set_title(label)
             axes.margins(x=0.12)
             _scale(axes, linear)
-        grid[0, 0].set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
-        grid[0, 0].set_ylim(len(names) - 0.5, -0.5)
+        panels[0].set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
+        panels[0].set_ylim(len(names) - 0.5, -0.5)
         model = next(iter(found.values()))["untouched"].model
         figure.supxlabel(
             f"change against the untouched model; {model}; hollow: control in random directions",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anisoscope.errors import StoreError
-from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, shown_name, style
+from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, shown_name, side_by_side, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -32,19 +32,10 @@ def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
 
 def figure_m1(run: Run) -> Figure:
     """I(W) over steps (or for one model), one panel a matrix: raw and centred, one-sided and ±, with references."""
-    import matplotlib.pyplot as plt
-
     sites = _sites(run)
     with style():
-        figure, panels = plt.subplots(
-            1,
-            len(sites),
-            figsize=(WIDE if len(sites) > 1 else COLUMN, 2.6),
-            sharey=True,
-            squeeze=False,
-            layout="constrained",
-        )
-        for panel, site in zip(panels[0], sites, strict=True):
+        figure, panels = side_by_side(len(sites), 2.6)
+        for panel, site in zip(panels, sites, strict=True):
             for shade, where, text in ((colour(1), site, "raw"), (colour(0), f"{site}.centred", "centred")):
                 for metric, line, convention in (
                     ("partition_one_sided", "-", "one-sided"),
@@ -53,8 +44,8 @@ def figure_m1(run: Run) -> Figure:
                     _line(panel, run.rows(site=where, metric=metric), line, shade, f"{text}, {convention}")
             _reference(panel, run.rows(site=site, metric="partition_one_sided"))
             panel.set(title=f"M1  {_matrix_name(run, site)}", ylim=(-0.03, 1.05), xlabel=_step_label(run))
-        panels[0, 0].set_ylabel("$I(W)$")
-        panels[0, 0].legend(loc="best", fontsize=6.5)
+        panels[0].set_ylabel("$I(W)$")
+        panels[0].legend(loc="best", fontsize=6.5)
     return figure
 
 

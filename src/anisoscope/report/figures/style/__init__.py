@@ -105,6 +105,15 @@ def beside(axes: Axes, text: str, value: float, *, side: Side = "right", above: 
     )
 
 
+def side_by_side(count: int, height: float, width: float | None = None) -> tuple[Figure, list[Axes]]:
+    """Panels in a row that share their vertical axis; a single one is a column wide."""
+    import matplotlib.pyplot as plt
+
+    size = (width or (WIDE if count > 1 else COLUMN), height)
+    figure, panels = plt.subplots(1, count, figsize=size, sharey=True, squeeze=False, layout="constrained")
+    return figure, list(panels[0])
+
+
 def missing(run: Run, got: str, command: str) -> StoreError:
     """What to raise where a run does not hold what a figure shows."""
     what = "this run does not hold what the figure shows"
