@@ -51,7 +51,7 @@ def correlate(a: ArrayLike, b: ArrayLike, *, method: str = "spearman", seed: int
         return Correlation(method, None, None, None, n, "undefined: fewer than three distinct layers")
     test = pearsonr(x, y)
     value, asymptotic = float(test.statistic), float(test.pvalue)  # pyright: ignore[reportAttributeAccessIssue]  # stubs lag
-    orders = _all_orders(n) if n <= _EXACT_UP_TO else None
+    orders = np.array(list(permutations(range(n)))) if n <= _EXACT_UP_TO else None
     how = f"exact over {math.factorial(n)} orders" if orders is not None else f"{_DRAWS} random orders, seed {seed}"
     if orders is None:
         orders = np.argsort(np.random.default_rng(seed).random((_DRAWS, n)), axis=1)
@@ -61,7 +61,3 @@ def correlate(a: ArrayLike, b: ArrayLike, *, method: str = "spearman", seed: int
     exact = len(orders) == math.factorial(n)
     p = as_extreme / len(orders) if exact else (1 + as_extreme) / (1 + len(orders))
     return Correlation(method, value, float(p), asymptotic, n, how)
-
-
-def _all_orders(n: int) -> np.ndarray:
-    return np.array(list(permutations(range(n))))

@@ -290,7 +290,7 @@ class Job:
             total = source.rows if unit.whole else None
             told: dict[str, Any] = {"total": total, "unit": "vectors", "what": "measuring"}
             blocks = blocks_of(source, unit, start)
-            follow(blocks, partial(add, sums), sums, size=_rows, saved=saved, start=start, **told)
+            follow(blocks, partial(add, sums), sums, size=lambda block: len(block.x), saved=saved, start=start, **told)
             return {"notes": []}
 
         return self.collect(label, make, work, {"data": source.fingerprint()})
@@ -389,7 +389,3 @@ def _joined(total: Part | None, part: Part) -> Part:
         return part
     total.merge(part)
     return total
-
-
-def _rows(block: Any) -> int:
-    return len(block.x)

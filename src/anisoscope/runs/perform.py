@@ -167,7 +167,8 @@ def assemble(
         study.name,
         settings.as_dict(),
         findings.protocol or {label: part.about.get("protocol", {}) for label, part in collected.items()},
-        findings.data or {label: _data(part.about) for label, part in collected.items()},
+        findings.data
+        or {label: part.about.get("data", {}) | report_of(part.about) for label, part in collected.items()},
         findings.arrays,
         state_of(collected) if study.keeps_sums or (job and job.machine.shard) else {},
         model=findings.model or {label: part.about.get("model", {}) for label, part in collected.items()},
@@ -180,10 +181,6 @@ def assemble(
             **extra,
         },
     )
-
-
-def _data(about: Mapping[str, Any]) -> dict[str, Any]:
-    return {**about.get("data", {}), **report_of(about)}
 
 
 def in_memory(job: Job) -> tuple[str, ...]:

@@ -143,11 +143,7 @@ def parse_seeds(value: Any) -> Any:
 Seeds = Annotated[list[int], BeforeValidator(parse_seeds)]
 
 
-def _list_of_words(value: Any) -> Any:
-    return value.split(",") if isinstance(value, str) else value
-
-
-Words = Annotated[list[str], BeforeValidator(_list_of_words)]
+Words = Annotated[list[str], BeforeValidator(lambda value: value.split(",") if isinstance(value, str) else value)]
 Documents = Literal["auto", "file", "lines", "blank", "paragraphs", "wikitext"]
 Modality = Literal["text", "speech", "vision"]
 Dtype = Literal["float32", "float64", "bfloat16", "float16"]
@@ -210,16 +206,15 @@ class Model(Opening):
     model: str = option("Hub id, folder or GGUF file.", argument=True, complete="models", paths=True)
 
 
+def several(help: str) -> Any:
+    """Names of models or files, at least one, without an option's name before them."""
+    return option(help, argument=True, complete="models", paths=True, min_length=1)
+
+
 class Models(Opening):
     """One model or several, side by side."""
 
-    models: list[str] = option(
-        "Hub ids, folders or GGUF files; `anisoscope models` lists those of the papers.",
-        argument=True,
-        complete="models",
-        paths=True,
-        min_length=1,
-    )
+    models: list[str] = several("Hub ids, folders or GGUF files; `anisoscope models` lists those of the papers.")
     name: list[str] = option("Names for the models in tables and figures, in order.", [])
 
 

@@ -21,7 +21,7 @@ from anisoscope.inference.floor import HeldOut
 from anisoscope.inputs.stores.clients import is_url
 from anisoscope.inputs.vectors.source import READERS
 from anisoscope.runs.job import Job
-from anisoscope.runs.settings import Embedding, Opening, Reading, option
+from anisoscope.runs.settings import Embedding, Opening, Reading, option, several
 from anisoscope.studies.vectors import VectorFiles
 
 if TYPE_CHECKING:
@@ -39,12 +39,8 @@ FEWEST = 64
 class Embeddings(Reading, Opening, Embedding, VectorFiles):
     """Files of vectors, or a model that makes them."""
 
-    files: list[str] = option(
-        "Files of vectors (.npy .npz .safetensors .parquet .arrow .feather .csv .jsonl), or one model.",
-        argument=True,
-        complete="models",
-        paths=True,
-        min_length=1,
+    files: list[str] = several(
+        "Files of vectors (.npy .npz .safetensors .parquet .arrow .feather .csv .jsonl), or one model."
     )
     column: str | None = option("Column that holds the vectors; for a model, the texts of a table.", None)
 

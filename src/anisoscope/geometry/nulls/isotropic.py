@@ -175,7 +175,7 @@ def spectral_null(metric: str, n: int, d: int) -> NullValue:
     closed = _CLOSED.get(metric)
     if closed is not None:
         return NullValue(*closed(noise), "closed form")
-    return NullValue(_of_eigenvalues(metric, noise.typical_spectrum(), n), None, "Marchenko–Pastur quantiles")
+    return NullValue(OF_EIGENVALUES[metric](noise.typical_spectrum(), n), None, "Marchenko–Pastur quantiles")
 
 
 @lru_cache(maxsize=256)
@@ -236,10 +236,6 @@ _CLOSED: dict[str, Callable[[Noise], tuple[float, float]]] = {
 
 SPECTRAL = (*OF_EIGENVALUES, "uniformity")
 NEIGHBOUR = ("twonn", "mle_dimension", "hubness")
-
-
-def _of_eigenvalues(metric: str, values: np.ndarray, n: int) -> Values:
-    return OF_EIGENVALUES[metric](values, n)
 
 
 def _simulated(metric: str, noise: Noise, n: int) -> NullValue:

@@ -41,7 +41,11 @@ def story(rows: Sequence[Row]) -> Story:
     ]
     draws = Table(
         ("experiment", "draw", "N*"),
-        [[row.model, str(row.seed), number(row.value)] for row in rows if _is_draw(row)],
+        [
+            [row.model, str(row.seed), number(row.value)]
+            for row in rows
+            if row.seed is not None and row.metric == "fixed_point"
+        ],
         title="N* of each draw",
     )
     return Story(
@@ -72,10 +76,6 @@ def _short(value: float | None) -> str:
 def _blocks(rows: Sequence[Row]) -> Places:
     names = dict.fromkeys(row.site for row in rows if row.layer is not None and row.at is not None)
     return {(name, "mean_cosine"): name for name in names}
-
-
-def _is_draw(row: Row) -> bool:
-    return row.seed is not None and row.metric == "fixed_point"
 
 
 _FIXED = {

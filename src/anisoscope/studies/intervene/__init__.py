@@ -96,12 +96,9 @@ def verdict(rows: Sequence[Row]) -> str:
     said += [f"it changes by {', by '.join(changes)}"] if changes else []
     divergence = value.get(("mean_key", "kl"))
     if divergence is not None:
-        said.append(f"the mean key is {_visible(divergence)} to softmax (KL {divergence:.2g} nats)")
+        visible = "invisible" if abs(divergence) < INVISIBLE else "visible"
+        said.append(f"the mean key is {visible} to softmax (KL {divergence:.2g} nats)")
     return f"T{'; '.join(said)[1:]}."
-
-
-def _visible(divergence: float) -> str:
-    return "invisible" if abs(divergence) < INVISIBLE else "visible"
 
 
 def _signed(change: float | None) -> str:

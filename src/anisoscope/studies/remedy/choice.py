@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anisoscope.errors import InputError, UsageError
-from anisoscope.geometry.corrections import METHODS, Affine, Corrections
+from anisoscope.geometry.corrections import METHODS, Affine
 from anisoscope.inference.estimates import Estimate
 from anisoscope.inference.floor import measure_floor
 from anisoscope.inference.retrieval import Found, Labelled, of_queries, retrieval_estimates
@@ -76,13 +76,9 @@ def choose(
             found = {name: of_queries(one, ~half) for name, one in found.items()}
         searched = retrieval_estimates(found, pairs.labels, rates)
         estimates = {name: [*ones, *searched[name]] for name, ones in estimates.items()}
-    final = _final(split.whole, best, dims)
+    final = split.whole.affine(best, dims=None if best == "none" else dims)
     floor = np.quantile(cosines["raw" if best == "none" else best], LEVELS)
     return Chosen(best, final, floor, estimates, _sentence(estimates, best, asked_best=method == "best"))
-
-
-def _final(whole: Corrections, method: str, dims: int | None) -> Affine:
-    return whole.affine(method, dims=None if method == "none" else dims)
 
 
 def _one(estimates: Sequence[Estimate], metric: str) -> Estimate | None:
