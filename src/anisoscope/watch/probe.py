@@ -79,10 +79,11 @@ class ProbeSums:
             replace(like, site=site, layer=layer, **_columns(estimate))
             for observer in observers
             for site, layer in observer.about()["sites"]
+            for sample in (observer.parts[site].sample(),)
             for estimate in (
                 *direction_estimates(sums[site]),
-                *extreme_estimates(observer.parts[site].extremes, sums[site], sums.get(enters(site))),
-                *sampled_spectrum(observer.parts[site].sample(), SPECTRAL),
+                *extreme_estimates(observer.parts[site].extremes, sample, sums[site], sums.get(enters(site))),
+                *sampled_spectrum(sample, SPECTRAL),
             )
         ]
         of_attention = attention_rows(self.attention.heads, self.attention.rows, like=like)
