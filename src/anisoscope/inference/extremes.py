@@ -1,8 +1,9 @@
 """Estimates of what stands out of a cloud: its largest entry, where it is, and how norms grow from block to block.
 
 A maximum grows with the number of vectors and has no interval: compare it at equal data. The note names the dimension
-and the position (within its sequence) of the largest entries. The median entry is that of sampled vectors. Source: Sun et al., "Massive Activations in Large
-Language Models", COLM 2024, which calls an entry massive above 100 and above 1,000 times the median.
+and the position (within its sequence) of the largest entries. The median entry is that of sampled vectors. Source: Sun
+et al., "Massive Activations in Large Language Models", COLM 2024, which calls an entry massive above 100 and above
+1,000 times the median.
 """
 
 from __future__ import annotations
