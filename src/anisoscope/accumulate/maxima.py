@@ -136,9 +136,11 @@ class Peaks(_Running):
     def _add_means(self, call: ScoredPairs, valid: Tensor, seen: Tensor, scaling: float) -> None:
         sides = (("query", call.score_queries, valid, 1.0), ("key", call.score_keys, call.valid_keys, scaling))
         for side, x, kept, scale in sides:
-            exact = x.double().masked_fill(~kept[:, None, :, None], 0.0) * scale
-            self.tensors[f"sum_{side}"] += exact.sum((0, 2)).cpu()
-            self.tensors[f"square_{side}"] += exact.square().sum((0, 2, 3)).cpu()
+            for some, those in zip(x, kept, strict=True):  # one sequence stays in the cache
+                exact = some.double() * scale  # (heads, T, d)
+                exact = exact if bool(those.all()) else exact.masked_fill_(~those[:, None], 0.0)
+                self.tensors[f"sum_{side}"] += exact.sum(1).cpu()
+                self.tensors[f"square_{side}"] += torch.linalg.vector_norm(exact, dim=(1, 2)).square_().cpu()
         pairs = seen.masked_fill(~valid, 0).sum()
         self.tensors["counts"] += torch.stack([valid.sum(), call.valid_keys.sum(), pairs]).cpu()
 
