@@ -125,12 +125,13 @@ def test_extremes_are_those_of_the_whole_array(scale: float) -> None:
     np.testing.assert_array_equal(extremes.tensors["greatest"], size.max(0))
     row = size.argmax(0)
     np.testing.assert_array_equal(extremes.tensors["where"][:, :2], np.stack([row // 20, row % 20], 1))
-    assert extremes.median() == pytest.approx(np.median(size), rel=0.01)
-    assert int(extremes.tensors["cells"].sum()) == x.size
 
 
-def test_no_vectors_have_no_median() -> None:
-    assert Extremes(3).median() is None
+def test_equal_maxima_of_one_chunk_are_told_apart_like_those_of_two() -> None:
+    x, keys = torch.tensor([[3.0, 1.0], [-3.0, 2.0], [3.0, -2.0]]), np.array([5, 4, 4], np.uint64)
+    extremes = Extremes(2)
+    extremes.update(x, keys, np.array([0, 8, 7]))
+    assert extremes.tensors["where"].tolist() == [[4, 7, 0], [4, 7, 0]]
 
 
 def test_a_split_logit_adds_up_and_its_first_parts_do_not_depend_on_the_key() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from anisoscope.inference.bootstrap import bootstrap, sequence_weights
+from anisoscope.inference.bootstrap import bootstrap, sequence_draws
 from anisoscope.inference.jackknife import jackknife, jackknife_of, standard_error, t_quantile, without_each
 
 
@@ -82,8 +82,9 @@ def test_the_quantile_is_students() -> None:
 
 def test_the_bootstrap_draws_whole_sequences() -> None:
     keys = np.repeat(np.arange(20, dtype=np.uint64), np.arange(1, 21))
-    weights = sequence_weights(keys, draws=50, seed=1)
-    assert weights is not None
+    draws = sequence_draws(keys, draws=50, seed=1)
+    assert draws is not None
+    weights = draws.weights
     for key in range(20):
         assert np.ptp(weights[:, keys == key], axis=1).max() == 0
     firsts = np.cumsum(np.arange(1, 21)) - np.arange(1, 21)
@@ -93,7 +94,8 @@ def test_the_bootstrap_draws_whole_sequences() -> None:
 def test_the_bootstraps_spread_is_that_of_independent_sequences() -> None:
     x = np.random.default_rng(4).standard_normal(200)
     keys = np.repeat(np.arange(200, dtype=np.uint64), 5)
-    low, high = bootstrap(lambda w: w @ x.repeat(5) / w.sum(1), sequence_weights(keys, draws=4000), float(x.mean()))
+    draws = sequence_draws(keys, draws=4000)
+    low, high = bootstrap(lambda draws: draws.sums(x.repeat(5)) / draws.weights.sum(1), draws, float(x.mean()))
     assert low is not None
     assert high is not None
     assert (low + high) / 2 == pytest.approx(x.mean())
@@ -101,9 +103,23 @@ def test_the_bootstraps_spread_is_that_of_independent_sequences() -> None:
 
 
 def test_the_bootstrap_refuses_what_it_cannot_know() -> None:
-    assert sequence_weights(np.repeat(np.arange(7, dtype=np.uint64), 9)) is None
-    assert bootstrap(lambda w: w.sum(1), None, 1.0) == (None, None)
-    weights = sequence_weights(np.arange(30, dtype=np.uint64))
-    assert weights is not None
-    assert bootstrap(lambda w: w.sum(1), weights, None) == (None, None)
-    assert bootstrap(lambda w: np.full(len(w), np.nan), weights, 1.0) == (None, None)
+    assert sequence_draws(np.repeat(np.arange(7, dtype=np.uint64), 9)) is None
+    assert bootstrap(lambda draws: draws.weights.sum(1), None, 1.0) == (None, None)
+    draws = sequence_draws(np.arange(30, dtype=np.uint64))
+    assert draws is not None
+    assert bootstrap(lambda draws: draws.weights.sum(1), draws, None) == (None, None)
+    assert bootstrap(lambda draws: np.full(len(draws.counts), np.nan), draws, 1.0) == (None, None)
+
+
+@pytest.mark.parametrize("per_sequence", [1, 3])
+def test_sums_by_sequence_are_those_over_the_drawn_points(per_sequence: int) -> None:
+    rng = np.random.default_rng(6)
+    keys = rng.permutation(np.repeat(np.arange(20, dtype=np.uint64), per_sequence))
+    x, kernel = rng.standard_normal((len(keys), 4)), rng.standard_normal((len(keys), len(keys)))
+    draws = sequence_draws(keys, draws=10)
+    assert draws is not None
+    np.testing.assert_allclose(draws.sums(x), draws.weights @ x, atol=1e-12)
+    off = kernel - np.diag(np.diag(kernel))
+    for weights, pairs in zip(draws.weights, draws.pair_sums(kernel), strict=True):
+        often = np.repeat(np.arange(len(keys)), weights.astype(int))
+        assert pairs == pytest.approx(off[np.ix_(often, often)].sum(), abs=1e-10)  # never a point with itself

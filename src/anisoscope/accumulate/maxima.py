@@ -8,10 +8,10 @@ themselves: the mean query and the mean key are known only at the end, and only 
 (`geometry.queries_keys.split_logit`). Scores are those of content alone, before position bias, soft cap and mask, in
 float64 of the vectors as the model made them.
 
-`Extremes` holds the largest |x| of each dimension of a cloud, and a histogram of all |x| whose bins are those of a
-float, its exponent and the first four bits of its mantissa: a bin is at most 6 % wide, so the median is right to 3 %.
+`Extremes` holds the largest |x| of each dimension of a cloud. Where it was is looked up only in the dimensions whose
+maximum rises, so that most blocks of rows cost no more than their least and greatest entries.
 
-Memory O(heads · d_head) and O(d), constant in the corpus; time one pass over scores, one or two over activations.
+Memory O(heads · d_head) and O(d), constant in the corpus; time one pass over scores, two over activations.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from anisoscope.accumulate.attention.heads import by_row, zeros
 from anisoscope.accumulate.keys import Keys
 from anisoscope.errors import StoreError
 
-_SHIFT = 23 - 4
-CELLS = 2 ** (31 - _SHIFT)  # of float32 numbers that are not negative
+_BLOCK = 512  # rows that are looked through at a time
 
 
 class _Running:
@@ -137,47 +136,45 @@ class Peaks(_Running):
     def _add_means(self, call: ScoredPairs, valid: Tensor, seen: Tensor, scaling: float) -> None:
         sides = (("query", call.score_queries, valid, 1.0), ("key", call.score_keys, call.valid_keys, scaling))
         for side, x, kept, scale in sides:
-            exact = x.double().masked_fill(~kept[:, None, :, None], 0.0) * scale
-            self.tensors[f"sum_{side}"] += exact.sum((0, 2)).cpu()
-            self.tensors[f"square_{side}"] += exact.square().sum((0, 2, 3)).cpu()
+            for some, those in zip(x, kept, strict=True):  # one sequence stays in the cache
+                exact = some.double() * scale  # (heads, T, d)
+                exact = exact if bool(those.all()) else exact.masked_fill_(~those[:, None], 0.0)
+                self.tensors[f"sum_{side}"] += exact.sum(1).cpu()
+                self.tensors[f"square_{side}"] += torch.linalg.vector_norm(exact, dim=(1, 2)).square_().cpu()
         pairs = seen.masked_fill(~valid, 0).sum()
         self.tensors["counts"] += torch.stack([valid.sum(), call.valid_keys.sum(), pairs]).cpu()
 
 
 class Extremes(_Running):
-    """The largest |x| of each dimension, where it was (sequence, position), and the histogram of all |x|."""
+    """The largest |x| of each dimension, and where it was (sequence, position)."""
 
     def __init__(self, d: int) -> None:
         nowhere = zeros(d, 3, dtype=torch.int64).fill_(torch.iinfo(torch.int64).max)
         super().__init__({"greatest": zeros(d).fill_(-torch.inf), "where": nowhere})
-        self.tensors["cells"] = zeros(CELLS, dtype=torch.int64)
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
+        return super().from_state({name: state[name] for name in ("greatest", "where")})
 
     def update(self, x: Tensor, sequences: Keys, positions: NDArray[np.int64]) -> None:
         """Add finite vectors x (n, d) of the given sequences and positions."""
-        size = x.abs()
-        self.tensors["cells"] += torch.bincount(_cells(size).flatten(), minlength=CELLS).cpu()
-        greatest, row = size.max(0)
-        rows = row.cpu().numpy()
-        where = np.stack([sequences[rows].view(np.int64), positions[rows], np.zeros_like(rows)], 1)
-        self.take({"greatest": greatest.double().cpu(), "where": torch.from_numpy(where)})
+        for start in range(0, len(x), _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            self._add(x[rows], sequences[rows].view(np.int64), positions[rows])
 
-    def median(self) -> float | None:
-        """The median of all |x|, read within its bin as if numbers lay evenly there; missing without numbers."""
-        cells = self.tensors["cells"].numpy()
-        total = int(cells.sum())
-        if not total:
-            return None
-        below = np.cumsum(cells)
-        cell = int(np.searchsorted(below, (total + 1) // 2))
-        low, high = (np.array([cell, cell + 1], np.int32) << _SHIFT).view(np.float32).astype(np.float64)
-        within = (total / 2 - (below[cell] - cells[cell])) / cells[cell]
-        return float(low + np.clip(within, 0, 1) * (high - low))
-
-
-def _cells(size: Tensor) -> Tensor:
-    """The bin of each number that is not negative; those beyond float32 fall into the last finite bin."""
-    least = size.float().clamp(max=torch.finfo(torch.float32).max)
-    return least.contiguous().view(torch.int32) >> _SHIFT
+    def _add(self, x: Tensor, names: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
+        greatest = torch.maximum(x.amax(0), -x.amin(0))
+        rising = torch.nonzero(greatest.double().cpu() >= self.tensors["greatest"])[:, 0]
+        if not len(rising):
+            return
+        columns = rising.to(x.device)
+        marked = x.index_select(1, columns).abs_() == greatest[columns]
+        order = np.lexsort((positions, names)) if int(marked.sum()) > len(rising) else np.arange(len(x))
+        rows = order[marked[torch.from_numpy(order).to(x.device)].int().argmax(0).cpu().numpy()]
+        found = {name: tensor.clone() for name, tensor in self.tensors.items()}
+        found["greatest"][rising] = greatest[columns].double().cpu()
+        found["where"][rising] = torch.from_numpy(np.stack([names[rows], positions[rows], np.zeros_like(rows)], 1))
+        self.take(found)
 
 
 def _earlier(a: Tensor, b: Tensor) -> Tensor:

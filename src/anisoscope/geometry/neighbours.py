@@ -30,6 +30,7 @@ SPARE = 8
 """Candidates beyond k that the fast search hands to the exact one, so that rounding cannot change the k nearest."""
 
 DISCARDED = 0.1
+_CACHED = 200_000  # float64 numbers that stay in the cache
 
 
 def nearest(x: ArrayLike, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -49,13 +50,17 @@ def nearest(x: ArrayLike, k: int) -> tuple[np.ndarray, np.ndarray]:
     candidates = min(k + SPARE, m - 1)
     near = np.empty((m, candidates), dtype=np.int64)
     for block in row_blocks(m, m):
-        score = squares - 2 * (centred[block] @ centred.T)  # (rows, m): squared distance less a constant of the row
+        score = centred[block] @ centred.T  # (rows, m)
+        score *= -2
+        score += squares  # squared distance less a constant of the row
         np.fill_diagonal(score[:, block.start :], np.inf)
         near[block] = np.argpartition(score, candidates - 1, axis=1)[:, :candidates]
     near.sort(axis=1)
     distances = np.empty((m, candidates))
-    for block in row_blocks(m, candidates * d):
-        distances[block] = np.linalg.norm(rows[block, None, :] - rows[near[block]], axis=2)
+    for block in row_blocks(m, candidates * d, numbers=_CACHED):
+        apart = rows[near[block]]
+        apart -= rows[block, None]
+        distances[block] = np.sqrt(np.vecdot(apart, apart))
     order = np.argsort(distances, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(distances, order, axis=1), np.take_along_axis(near, order, axis=1)
 
@@ -82,8 +87,12 @@ def twonn_point_terms(distances: ArrayLike) -> np.ndarray:
 
 def twonn_from_terms(terms: ArrayLike, *, discard: float = DISCARDED) -> float | None:
     """Slope through the origin of −log(1 − i/N) on the sorted log ratios, without the largest `discard` of them."""
-    ratios = np.asarray(terms, dtype=np.float64)
-    ratios = np.sort(ratios[~np.isnan(ratios)])
+    return twonn_from_sorted(np.sort(np.asarray(terms, dtype=np.float64)), discard=discard)
+
+
+def twonn_from_sorted(terms: np.ndarray, *, discard: float = DISCARDED) -> float | None:
+    """The same from terms in ascending order, NaN last."""
+    ratios = terms[: np.searchsorted(terms, np.inf, side="right")]
     kept = int(len(ratios) * (1 - discard))
     if kept < 2 or ratios[kept - 1] == 0:
         return None

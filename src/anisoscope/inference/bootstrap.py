@@ -3,12 +3,15 @@
 Whole sequences are drawn with replacement, so that the correlation of tokens within a text is respected. A statistic
 takes the weights of the points (how often each point's sequence was drawn) and not the points again: distances and
 neighbours are computed once and held fixed, which also keeps a resampled point from becoming its own neighbour.
-Cost: B evaluations of the weighted statistic, vectorised over a (B, m) matrix of weights.
+Points of one sequence have the same weight, so that sums over points need only their sums over sequences (`Draws`).
+Cost: B evaluations of the weighted statistic, vectorised over a (B, m) matrix of weights, or (B, S) for S sequences.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,34 +22,61 @@ FEWEST_SEQUENCES = 8
 Array = NDArray[np.float64]
 
 
-def sequence_weights(keys: NDArray[np.uint64], *, draws: int = DRAWS, seed: int = 0) -> Array | None:
-    """How often each point is drawn, (draws, m): a multinomial over sequences; None with fewer than eight sequences."""
-    unique, sequence_of = np.unique(keys, return_inverse=True)
+@dataclass(frozen=True)
+class Draws:
+    """How often each sequence was drawn, `counts` (B, S), and the number of each point's sequence, `of` (m,)."""
+
+    counts: Array
+    of: NDArray[np.int64]
+
+    @cached_property
+    def weights(self) -> Array:
+        """How often each point was drawn, (B, m)."""
+        return self.counts[:, self.of]
+
+    def sums(self, x: Array) -> Array:
+        """Σ over the drawn points of x (m, …): (B, …)."""
+        return self.counts @ self._by_sequence(x)
+
+    def pair_sums(self, kernel: Array) -> Array:
+        """Σ over pairs of drawn points of a kernel (m, m), pairs of a point with itself left out: (B,)."""
+        between = self._by_sequence(self._by_sequence(kernel).T)  # (S, S)
+        own = np.square(self.counts) @ self._by_sequence(np.diag(kernel))
+        return np.einsum("bs,bs->b", self.counts @ between, self.counts) - own
+
+    def _by_sequence(self, x: Array) -> Array:
+        order = np.argsort(self.of, kind="stable")
+        return np.add.reduceat(x[order], np.searchsorted(self.of[order], np.arange(self.counts.shape[1])), axis=0)
+
+
+def sequence_draws(keys: NDArray[np.uint64], *, draws: int = DRAWS, seed: int = 0) -> Draws | None:
+    """A multinomial over sequences; None with fewer than eight of them."""
+    unique, of = np.unique(keys, return_inverse=True)
     if len(unique) < FEWEST_SEQUENCES:
         return None
     counts = np.random.default_rng(seed).multinomial(len(unique), np.full(len(unique), 1 / len(unique)), size=draws)
-    return counts[:, sequence_of].astype(float)
+    return Draws(counts.astype(float), of)
 
 
 def bootstrap(
-    statistic: Callable[[Array], Array], weights: Array | None, full: float | None, *, level: float = 0.95
+    statistic: Callable[[Draws], Array], draws: Draws | None, full: float | None, *, level: float = 0.95
 ) -> tuple[float | None, float | None]:
-    """Low and high of a statistic of weights, by the normal interval around the full value.
+    """Low and high of a statistic of the draws, by the normal interval around the full value.
 
     The spread of the draws is used and not their quantiles: with neighbours held fixed the draws are centred slightly
     off the full value, and an interval must hold the value that it belongs to.
 
     >>> keys = np.repeat(np.arange(50, dtype=np.uint64), 4)
     >>> x = np.random.default_rng(1).standard_normal(50).repeat(4)
-    >>> low, high = bootstrap(lambda w: (w @ x) / w.sum(1), sequence_weights(keys), float(x.mean()))
+    >>> low, high = bootstrap(lambda draws: draws.sums(x) / draws.weights.sum(1), sequence_draws(keys), float(x.mean()))
     >>> bool(low < x.mean() < high and 0.4 < high - low < 0.7)
     True
     """
-    if weights is None or full is None:
+    if draws is None or full is None:
         return None, None
-    values = np.asarray(statistic(weights), float)
+    values = np.asarray(statistic(draws), float)
     values = values[np.isfinite(values)]
-    if len(values) < len(weights) // 2:
+    if len(values) < len(draws.counts) // 2:
         return None, None
     from scipy.special import ndtri
 

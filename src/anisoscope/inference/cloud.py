@@ -50,7 +50,7 @@ def measure_cloud(
     'isotropic'
     """
     sums, sample = moments.sums("all"), moments.reservoir.sample()
-    found = direction_estimates(sums) + extreme_estimates(moments.extremes, sums, entered)
+    found = direction_estimates(sums) + extreme_estimates(moments.extremes, sample, sums, entered)
     if spectra:
         found += spectral_estimates(sums, sample)
     if neighbours:

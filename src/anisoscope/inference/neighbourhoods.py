@@ -13,8 +13,7 @@ from anisoscope.accumulate.sums import Sample
 from anisoscope.geometry import directional, neighbours, pairs
 from anisoscope.geometry.missing import ratio
 from anisoscope.geometry.nulls.isotropic import equivalent_dimension
-from anisoscope.geometry.rows import unit_rows
-from anisoscope.inference.bootstrap import bootstrap, sequence_weights
+from anisoscope.inference.bootstrap import Draws, bootstrap, sequence_draws
 from anisoscope.inference.estimates import Estimate, estimated
 from anisoscope.inference.metrics import lookup
 
@@ -32,68 +31,61 @@ def neighbourhood_estimates(sample: Sample, *, seed: int = 0) -> list[Estimate]:
     if len(sample) < FEWEST:
         return []
     x, d = sample.span, sample.x.shape[1]
-    weights = sequence_weights(sample.keys, seed=seed)
-    found = [*_pair_cosines(x, d, weights), *_removals(x, d, weights), *_dimensions(x, d, weights)]
+    draws = sequence_draws(sample.keys, seed=seed)
+    found = [*_pair_cosines(x, d, draws), *_removals(x, d, draws), *_dimensions(x, d, draws)]
     return [*found, _bingham(sample, x, d)]
 
 
-def _pair_cosines(x: Array, d: int, weights: Array | None) -> list[Estimate]:
+def _pair_cosines(x: Array, d: int, draws: Draws | None) -> list[Estimate]:
     """Quantiles of the pair cosines, their sd, the equivalent dimension, and Wang & Isola's uniformity."""
-    m = len(x)
-    found = pairs.pair_cosines(x)
-    units = unit_rows(x)
-    gram = units @ units.T
-    square = found.mean_square()
+    m, gram = len(x), pairs.cosines(x)
+    found = pairs.above_diagonal(gram)
+    kernel = np.exp(4.0 * (gram - 1.0))  # exp(−2‖u−v‖²)
+    squares = np.square(gram, out=gram)
+    square = float(np.square(found).mean())
     estimates = [
         estimated(lookup(f"cosine_q{round(100 * level):02d}"), float(value), n=m, d=d)
-        for level, value in zip(LEVELS, found.quantile(LEVELS), strict=True)
+        for level, value in zip(LEVELS, np.quantile(found, LEVELS), strict=True)
     ]
-    estimates.append(estimated(lookup("cosine_sd"), found.sd(), n=m, d=d))
-    low, high = bootstrap(lambda w: _pair_mean(np.square(gram), w), weights, square)
+    estimates.append(estimated(lookup("cosine_sd"), float(found.std()), n=m, d=d))
+    low, high = bootstrap(lambda draws: _pair_mean(squares, draws), draws, square)
     estimates.append(estimated(lookup("cosine_mean_square"), square, low, high, n=m, d=d))
     dimension = equivalent_dimension(square)
     ends = (None if high is None else 1 / high, None if low is None or low <= 0 else 1 / low)
     estimates.append(estimated(lookup("equivalent_dimension"), dimension, *ends, n=m, d=d))
-    kernel = np.exp(4.0 * (gram - 1.0))  # exp(−2‖u−v‖²)
     value = float(np.log((kernel.sum() - np.trace(kernel)) / (m * (m - 1))))
-    low, high = bootstrap(lambda w: np.log(_pair_mean(kernel, w)), weights, value)
+    low, high = bootstrap(lambda draws: np.log(_pair_mean(kernel, draws)), draws, value)
     return [*estimates, estimated(lookup("uniformity"), value, low, high, n=m, d=d)]
 
 
-def _pair_mean(kernel: Array, weights: Array) -> Array:
-    """The weighted mean of a kernel over pairs of different points, for each row of weights (B, m)."""
-    total, own = weights.sum(1), np.square(weights).sum(1)
-    joint = np.einsum("bi,bi->b", weights @ kernel, weights) - np.square(weights) @ np.diag(kernel)
-    return joint / (np.square(total) - own)
+def _pair_mean(kernel: Array, draws: Draws) -> Array:
+    """The weighted mean of a kernel over pairs of different points, for each draw."""
+    total, own = draws.weights.sum(1), np.square(draws.weights).sum(1)
+    return draws.pair_sums(kernel) / (np.square(total) - own)
 
 
-def _removals(x: Array, d: int, weights: Array | None) -> list[Estimate]:
+def _removals(x: Array, d: int, draws: Draws | None) -> list[Estimate]:
     """The average cosine after the usual post-processing: centring, and the top d/100 principal components removed."""
-    m = len(x)
-    top = max(1, round(d / 100))
-    centred = x - x.mean(0)
-    removed = {"mean_cosine_centred": (centred, pairs.mean_cosine_centred(x), "")}
+    m, top = len(x), max(1, round(d / 100))
+    removed = {"mean_cosine_centred": (pairs.without_top(x, 0), "")}
     if top < min(m - 1, d):
-        directions = pairs.principal_directions(centred, top)
-        rest = centred - (centred @ directions) @ directions.T
-        note = f"top {top} components removed"
-        removed["mean_cosine_without_top"] = (rest, pairs.mean_cosine_without_top(x, top), note)
+        removed["mean_cosine_without_top"] = (pairs.without_top(x, top), f"top {top} components removed")
     found = []
-    for name, (rows, value, note) in removed.items():
-        norms = np.linalg.norm(rows, axis=1)
-        units = rows / np.where(norms > 0, norms, 1.0)[:, None]  # a row that is nothing now weighs nothing
-        kept = None if weights is None else weights * (norms > 0)
-        low, high = bootstrap(lambda w, u=units: _mean_cosine(u, w), kept, value)
+    for name, (units, note) in removed.items():
+        left = units.any(1)  # a row that is nothing now weighs nothing
+        value = pairs.mean_cosine_of(units)
+        low, high = bootstrap(lambda draws, u=units, left=left: _mean_cosine(u, left, draws), draws, value)
         found.append(estimated(lookup(name), value, low, high, n=m, d=d, note=note))
     return found
 
 
-def _mean_cosine(units: Array, weights: Array) -> Array:
+def _mean_cosine(units: Array, left: NDArray[np.bool_], draws: Draws) -> Array:
+    weights = draws.weights * left
     total, own = weights.sum(1), np.square(weights).sum(1)
-    return (np.square(weights @ units).sum(1) - own) / (np.square(total) - own)
+    return (np.square(draws.sums(units)).sum(1) - own) / (np.square(total) - own)
 
 
-def _dimensions(x: Array, d: int, weights: Array | None) -> list[Estimate]:
+def _dimensions(x: Array, d: int, draws: Draws | None) -> list[Estimate]:
     """Intrinsic dimension (TwoNN, maximum likelihood) and hubness, from one neighbour search."""
     m = len(x)
     k = min(_NEIGHBOURS, m - 1)
@@ -101,32 +93,31 @@ def _dimensions(x: Array, d: int, weights: Array | None) -> list[Estimate]:
     repeated = neighbours.duplicates(distances)
     note = f"{repeated} duplicated vectors left out" if repeated else ""
     ratios, inverse = neighbours.twonn_point_terms(distances), neighbours.mle_point_terms(distances, k)
+    order, usable = np.argsort(ratios), np.isfinite(inverse)
 
-    def twonn_of(w: Array) -> Array:
-        return np.array([neighbours.twonn_from_terms(np.repeat(ratios, row.astype(int))) or np.nan for row in w])
+    def twonn_of(draws: Draws) -> Array:
+        often = draws.weights[:, order].astype(int)
+        return np.array([neighbours.twonn_from_sorted(np.repeat(ratios[order], row)) or np.nan for row in often])
 
-    def mle_of(w: Array) -> Array:
-        usable = np.isfinite(inverse)
-        return ratio(w[:, usable].sum(1), w[:, usable] @ inverse[usable])
+    def mle_of(draws: Draws) -> Array:
+        return ratio(draws.weights @ usable, draws.sums(np.where(usable, inverse, 0.0)))
 
     occurrence = np.bincount(indices.ravel(), minlength=m).astype(float)
     estimates = []
     for name, value, statistic in (
         ("twonn", neighbours.twonn(distances), twonn_of),
         ("mle_dimension", neighbours.mle_dimension(distances, k), mle_of),
-        ("hubness", neighbours.hubness(indices, m, k=k), lambda w: _skewness(occurrence, w)),
+        ("hubness", neighbours.hubness(indices, m, k=k), lambda draws: _skewness(occurrence, draws)),
     ):
-        low, high = bootstrap(statistic, weights, value)
+        low, high = bootstrap(statistic, draws, value)
         estimates.append(estimated(lookup(name), value, low, high, n=m, d=d, note=note))
     return estimates
 
 
-def _skewness(values: Array, weights: Array) -> Array:
-    total = weights.sum(1)
-    mean = weights @ values / total
-    deviation = values[None] - mean[:, None]
-    variance = (weights * deviation**2).sum(1) / total
-    return (weights * deviation**3).sum(1) / total / variance**1.5
+def _skewness(values: Array, draws: Draws) -> Array:
+    moments = draws.sums(np.stack([values, values**2, values**3], 1)) / draws.weights.sum(1)[:, None]
+    mean, second, third = moments.T
+    return (third - 3 * mean * second + 2 * mean**3) / (second - mean**2) ** 1.5
 
 
 def _bingham(sample: Sample, x: Array, d: int) -> Estimate:

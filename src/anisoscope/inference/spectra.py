@@ -136,8 +136,8 @@ def cloud_spectrum(sums: Sums, sample: Sample, *, centred: bool) -> Spectrum:
         values, vectors = np.linalg.eigh(matrix)
         values, vectors = values[::-1], vectors[:, ::-1]
         values = np.where(values > _rounding(sums, matrix, values, vectors), values, 0.0)
-        x = sample.x - (sums.sum_x / sums.n if centred else 0.0)
-        squares, n, note = np.square(x @ vectors), sums.n, ""
+        x = (sample.x - (sums.sum_x / sums.n if centred else 0.0)).astype(np.float32)  # enough for an interval
+        squares, n, note = np.square(x @ vectors.astype(np.float32), dtype=np.float64), sums.n, ""
     if not len(x):  # float32 cannot hold the vectors: no interval
         return Spectrum(values, np.empty((0, sums.d)), np.empty(0), n, 1.0, note, sums.d, missing)
     without, sizes = changes_without_each(squares, sample.keys)

@@ -31,7 +31,7 @@ from anisoscope.capture.output import batch_positions, output_head
 from anisoscope.capture.sites import body_of
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inference.directions import direction_estimates
-from anisoscope.inference.extremes import enters, extreme_estimates
+from anisoscope.inference.extremes import SAMPLED, enters, extreme_estimates
 from anisoscope.inference.spectra import sampled_spectrum
 from anisoscope.inputs.files import digest
 from anisoscope.inputs.sources import Source, open_source
@@ -51,7 +51,7 @@ from anisoscope.studies.measure.hidden import output_rows
 
 LENGTH = 128
 SAMPLE = 64  # queries and keys kept whole, to draw clouds from
-SPECTRUM = 256  # states of a site kept whole, for its spectrum
+SPECTRUM = SAMPLED  # states of a site kept whole, for its spectrum
 SPECTRAL = ("effective_rank", "rankme", "power_law_alpha")
 OF_HEADS = (
     *("query_key_cosine", "query_key_dot", "query_drift_ratio", "key_drift_ratio"),
@@ -79,10 +79,11 @@ class ProbeSums:
             row_of(estimate, like, site=site, layer=layer)
             for observer in observers
             for site, layer in observer.about()["sites"]
+            for sample in (observer.parts[site].sample(),)
             for estimate in (
                 *direction_estimates(sums[site]),
-                *extreme_estimates(observer.parts[site].extremes, sums[site], sums.get(enters(site))),
-                *sampled_spectrum(observer.parts[site].sample(), SPECTRAL),
+                *extreme_estimates(observer.parts[site].extremes, sample, sums[site], sums.get(enters(site))),
+                *sampled_spectrum(sample, SPECTRAL),
             )
         ]
         of_attention = attention_rows(self.attention.heads, self.attention.rows, like=like)

@@ -98,13 +98,12 @@ class HeadCloud:
         n = int(valid.sum())
         hidden = None if n == valid.numel() else ~valid[:, None, :, None]  # (b, 1, t, 1)
         exact = _without(x.double(), hidden)
-        norm2 = torch.einsum("bhtd,bhtd->bht", exact, exact)
-        norm = norm2.sqrt()
+        norm = torch.linalg.vector_norm(exact, dim=-1)  # (b, heads, t)
         sums = {
             "total": exact.sum(2),
             "unit": torch.einsum("bht,bhtd->bhd", torch.where(norm > 0, 1 / norm, 0.0), exact),
             "norm": norm.sum(2),
-            "norm2": norm2.sum(2),
+            "norm2": norm.square().sum(2),
         }
         for name, by_sequence in sums.items():
             getattr(self, name).index_add_(0, groups, by_sequence.cpu())

@@ -48,6 +48,7 @@ from anisoscope.accumulate.maxima import Peaks
 from anisoscope.errors import StoreError
 
 SINK = 0.3
+_LEAST = 1e-8  # a shorter vector has no direction: its cosine is about 0
 SPREAD_GROUPS = 8
 _ALWAYS = ("entropy", "entropy_normalised", "max", "median", "min", "score", "score_square", "within")
 _ALWAYS += ("collapsed", "one_key")
@@ -118,13 +119,12 @@ class Rows:
             self._add_values(call, call.values, counted, group)
 
     def _add_values(self, call: Windowed, values: Tensor, counted: Tensor, group: Tensor) -> None:
-        norms = torch.linalg.vector_norm(values.double(), dim=-1)  # (B, key heads, Tk)
+        norms = torch.stack([torch.linalg.vector_norm(some.double(), dim=-1) for some in values])  # (B, key heads, Tk)
         self._add("value", group, _sum(norms, call.valid_keys))
         self._add("values", group, call.valid_keys.sum(1))
         if call.kind == "self" and values.shape[2] == counted.shape[1]:
-            own = values.repeat_interleave(self.heads // values.shape[1], 1).double()  # (B, heads, Tq, d_value)
-            cosine = torch.cosine_similarity(call.context().transpose(1, 2).double(), own, dim=-1)
-            self._add("output", group, _sum(cosine, counted))
+            cosines = [_cosines(out, own, norm) for out, own, norm in zip(call.context(), values, norms, strict=True)]
+            self._add("output", group, _sum(torch.stack(cosines), counted))
             self._add("output_rows", group, counted.sum(1))
 
     def _add_sequences(self, rows: CallRows, group: Tensor) -> None:
@@ -173,6 +173,14 @@ class Rows:
         peaks = dict(under("peak.", state))
         rows.peaks = Peaks.from_state(peaks) if peaks else rows.peaks  # earlier versions kept fewer sums
         return rows
+
+
+def _cosines(out: Tensor, own: Tensor, norm: Tensor) -> Tensor:
+    """Of the outputs (T, heads, d) of one sequence with the own values (key heads, T, d) of these norms: (heads, T)."""
+    exact = out.transpose(0, 1).double()
+    dot = (exact.unflatten(0, (len(own), -1)) * own.double().unsqueeze(1)).sum(-1).flatten(0, 1)
+    norms = torch.linalg.vector_norm(exact, dim=-1), norm.repeat_interleave(len(exact) // len(own), 0)
+    return dot / (norms[0].clamp(min=_LEAST) * norms[1].clamp(min=_LEAST))
 
 
 def _sum(values: Tensor, kept: Tensor) -> Tensor:

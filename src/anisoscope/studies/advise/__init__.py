@@ -108,17 +108,17 @@ def _rows(cloud: Cloud, search: Search, fitted: Corrections, seed: int) -> list[
     """Overlap, its forecast and the memory of every variant, and how far the forecasts were off."""
     from scipy.stats import spearmanr
 
-    from anisoscope.inference.bootstrap import bootstrap, sequence_weights
+    from anisoscope.inference.bootstrap import bootstrap, sequence_draws
     from anisoscope.studies.advise.forecast import forecast
 
     n, queries, k = cloud.sums.n, len(search.own), search.k
-    weights = sequence_weights(cloud.sample.keys[:queries], seed=seed)
+    draws = sequence_draws(cloud.sample.keys[:queries], seed=seed)
     foretold = forecast(fitted, search.groups, n=n, k=k, seed=seed)
     whole = search.groups[0][0]
     rows = []
     for variant, shares in search.overlap().items():
         value = float(shares.mean())
-        low, high = bootstrap(lambda w, shares=shares: w @ shares / w.sum(1), weights, value)
+        low, high = bootstrap(lambda draws, shares=shares: draws.sums(shares) / draws.weights.sum(1), draws, value)
         like = Row(site=variant.site, at=float(variant.dims))
         ends = {"low": None if low is None else max(low, 0.0), "high": None if high is None else min(high, 1.0)}
         kept = replace(like, metric="neighbour_overlap", value=value, null=k / (n - 1), n=queries, **ends)

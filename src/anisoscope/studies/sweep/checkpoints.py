@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anisoscope.errors import InputError, ModelError
+from anisoscope.inference.extremes import SAMPLED
 from anisoscope.models.checkpoints import Checkpoint, Series, Weights, describe, fingerprint, open_series, suspicious
 from anisoscope.runs.array_names import name_of, pack_texts
 from anisoscope.runs.job import Job
@@ -89,7 +90,7 @@ def _observers(model: OpenModel | None, job: Job) -> dict[str, Any]:
     from anisoscope.runs.work.observers.outputs import OutputSums
 
     settings, found = job.settings, {}
-    sample = {"sample": 0 if settings.spectrum == "none" else SAMPLE}
+    sample = {"sample": SAMPLED if settings.spectrum == "none" else SAMPLE}
     if "hidden" in settings.sites:
         found["hidden"] = HiddenSums() if model is None else hidden_sums(model, settings, job.machine, **sample)
     if "embedding" in settings.sites:
