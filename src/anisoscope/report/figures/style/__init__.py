@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from anisoscope.errors import StoreError
+from anisoscope.runs.writing import atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -173,7 +174,8 @@ def save(figure: Figure, folder: Path | str, name: str, *, formats: Sequence[str
         for kind in formats:
             path = folder / f"{name}.{kind}"
             metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-            figure.savefig(path, metadata=metadata)
+            with atomic(path) as partial:  # a picture that is there is whole: it is not drawn again
+                figure.savefig(partial, format=kind, metadata=metadata)
             written.append(path)
     plt.close(figure)
     return written
