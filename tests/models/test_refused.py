@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
 
 import zoo
 from anisoscope.errors import ModelError, UsageError
@@ -181,3 +183,13 @@ def test_names_that_nothing_can_have(name: str) -> None:
 def test_a_folder_with_nothing_in_it(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no model in this folder(.|\n)*config.json"):
         open_model(tmp_path)
+
+
+def test_a_config_without_sizes_is_refused_before_a_large_model_is_made(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({name: config[name] for name in ("model_type", "architectures")}))
+    monkeypatch.setattr(PreTrainedModel, "from_pretrained", lambda *_, **__: pytest.fail("the model was made"))
+    with pytest.raises(ModelError, match=r"do not have the shapes(.|\n)*restore the config"):
+        open_model(copy)

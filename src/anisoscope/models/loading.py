@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from logging import CRITICAL
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ _UNUSED = re.compile(
     r"(?<!encoder\.)\bpooler\."  # on top of the last block: no site sees it (MANTa's encoder.pooler is another thing)
     r"|position_ids$"
 )
+
+_SMALL = 2**28  # bytes of weights
+_TIMES = 4  # so many more numbers in a model than in its weights: the config is not theirs
 
 
 @contextmanager
@@ -76,6 +80,7 @@ def load_weights(opener: Any, folder: Path, *, config: Any, dtype: Any, **option
     """
     import torch
 
+    _check_size(opener, folder, config)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
@@ -93,6 +98,37 @@ def load_weights(opener: Any, folder: Path, *, config: Any, dtype: Any, **option
     _check_missing((key for key in report["missing_keys"] if not _computed(module, key)), folder)
     _check_surplus(report["unexpected_keys"], module, folder)
     return module.eval().requires_grad_(False)
+
+
+def _check_size(opener: Any, folder: Path, config: Any) -> None:
+    """Refuse a config that leaves out its sizes before a model of the published size is made and filled.
+
+    Looked at where the weights are small; a model without memory is made for it.
+    """
+    import torch
+    from safetensors import safe_open
+
+    files = list(folder.glob("*.safetensors"))
+    if not 0 < sum(file.stat().st_size for file in files) < _SMALL or hasattr(config, "quantization_config"):
+        return
+    try:
+        with torch.device("meta"):
+            meant = getattr(opener, "from_config", None) or opener._from_config
+            wanted = sum(tensor.numel() for tensor in meant(config).parameters())
+        held = 0
+        for file in files:
+            with safe_open(file, framework="np") as weights:
+                held += sum(prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
+    except Exception:  # whatever is wrong, loading says it better
+        return
+    if wanted > _TIMES * held:
+        raise ModelError(
+            "the weights do not have the shapes that config.json gives",
+            where=folder,
+            got=f"{held:,} numbers",
+            expected=f"some {wanted:,}",
+            do="restore the config.json that belongs to these weights",
+        )
 
 
 def _check_pointers(folder: Path) -> None:
