@@ -135,3 +135,11 @@ def test_the_rows_of_the_table_count_not_what_the_config_says() -> None:
     module.wte = torch.nn.Embedding(17, module.config.n_embd)
     assert vocabulary_rows(module) == 17
     assert vocabulary_rows(zoo.module("canine")) is None
+
+
+@pytest.mark.parametrize("wrong", [-1, 10**6, 2**40])
+def test_a_token_id_beyond_the_vocabulary_is_named(bare: Path, wrong: int) -> None:
+    opened = open_model(bare)
+    rows = vocabulary_rows(opened.module)
+    with pytest.raises(InputError, match=rf"d1\n.*got: +{wrong}\n.*ids from 0 to {(rows or 0) - 1}"):
+        list(batches_of(opened, (1, 2, 3), (1, wrong, 3)))

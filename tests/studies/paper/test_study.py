@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 import zoo
 from anisoscope.errors import StoreError, UsageError
@@ -176,6 +177,18 @@ def test_the_hub_scale_opens_published_names(tmp_path: Path, images: Path) -> No
     assert status(found) in ("holds", "fails")
     assert found.stands_in is None
     assert found.runs[0].rows(metric="mean_cosine")[0].model == "google/vit-base-patch16-224"
+
+
+def test_other_weights_of_a_figure_are_refused(tmp_path: Path, images: Path) -> None:
+    mirror, out = tmp_path / "mirror", tmp_path / "out"
+    weights = zoo.save("resnet", mirror / "keras/resnet-50") / "model.safetensors"
+    scale, machine = Scale("local", images=(str(images),), models_dir=str(mirror)), Machine(models_dir=str(mirror))
+    perform(choose(["4"]), scale, out=out, machine=machine)
+    tensors = load_file(weights)
+    save_file({name: tensor + 1 for name, tensor in tensors.items()}, weights, metadata={"format": "pt"})
+    (refused,) = perform(choose(["4"]), scale, out=out, machine=machine)
+    assert "changed since this run was made" in (refused.failed or "")
+    assert not refused.runs
 
 
 def test_local_measures_what_is_there_and_says_whose_it_is(tmp_path: Path, images: Path) -> None:
