@@ -41,6 +41,14 @@ def make_world(folder: Path) -> Path:
     return folder
 
 
+def write_documents(folder: Path, count: int) -> Path:
+    """Short texts, a file for each."""
+    for k in range(count):
+        text = f"Document number {k} drifts a little {'further ' * (k % 5)}away."
+        (folder / f"{k:02}.txt").write_text(text, encoding="utf-8")
+    return folder
+
+
 def write_vectors(path: Path, *, rows: int = 3000, seed: int = 0) -> None:
     """Drifted vectors of documents of ten rows, in chunks of a hundred."""
     x = np.random.default_rng(seed).standard_normal((rows, 12)) * np.linspace(0.3, 2, 12) + 0.5

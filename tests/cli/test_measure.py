@@ -13,20 +13,16 @@ import pytest
 import torch
 
 import anisoscope
+import cases
 import zoo
 from anisoscope.runs.store import open_run
 
 torch.set_num_threads(1)
 
-TEXTS = [f"Document number {k} drifts a little {'further ' * (k % 5)}away." for k in range(8)]
-
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("texts")
-    for k, text in enumerate(TEXTS):
-        (folder / f"{k}.txt").write_text(text, encoding="utf-8")
-    return folder
+    return cases.write_documents(tmp_path_factory.mktemp("texts"), 8)
 
 
 @pytest.fixture(scope="module")

@@ -11,21 +11,17 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import anisoscope
+import cases
 import zoo
 from anisoscope.errors import AnisoscopeError, InputError, ModelError, StoreError, UsageError
 from anisoscope.results import Result
 
 torch.set_num_threads(1)
 
-TEXTS = [f"Document number {k} drifts a little {'further ' * (k % 5)}away." for k in range(12)]
-
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("texts")
-    for k, text in enumerate(TEXTS):
-        (folder / f"{k:02}.txt").write_text(text, encoding="utf-8")
-    return folder
+    return cases.write_documents(tmp_path_factory.mktemp("texts"), 12)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +54,7 @@ def test_weights_of_nothing_but_nan_are_named_by_their_site(texts, checkpoints, 
 
 
 def test_some_nan_activations_are_left_out_counted_and_noted(texts, checkpoints, tmp_path):
-    ids = [zoo.processor("gpt2")(text)["input_ids"] for text in TEXTS]
+    ids = [zoo.processor("gpt2")(file.read_text())["input_ids"] for file in sorted(texts.iterdir())]
     rare = next(token for token in ids[7] if sum(one.count(token) for one in ids) == 1)
     behind = len(ids[7]) - ids[7].index(rare)  # attention carries it to later positions; 0 · NaN even to earlier ones
     found = measure(broken(checkpoints["gpt2"], tmp_path / "nan", "wte.weight", rare), texts, tmp_path / "run")

@@ -8,6 +8,7 @@ from functools import partial
 from anisoscope.inference.metrics.declaration import Metric
 
 _metric = partial(Metric, group="attention")
+_size = partial(_metric, low=0.0)
 _share = partial(Metric, group="attention", low=0.0, high=1.0)
 _cosine = partial(Metric, group="attention", low=-1.0, high=1.0)
 _sides = (("query", "queries"), ("key", "keys"))
@@ -64,7 +65,7 @@ ATTENTION = (
         "Cosine of what a head puts out with the value of the query's own position.",
     ),
     *(
-        _metric(f"{one}_norm", f"norm of {many}", f"Average norm of the {many} of a head.", low=0.0)
+        _size(f"{one}_norm", f"norm of {many}", f"Average norm of the {many} of a head.")
         for one, many in (*_sides, ("value", "values"))
     ),
     _metric(
@@ -82,24 +83,17 @@ ATTENTION = (
         )
     ),
     _metric("score_mean", "mean score", "Average content score q·k·scale, each row weighing the same."),
-    _metric("score_sd", "sd of scores", "Standard deviation of the content scores.", low=0.0),
-    _metric(
+    _size("score_sd", "sd of scores", "Standard deviation of the content scores."),
+    _size(
         "score_variance",
         "score variance",
         "Variance of the content scores within a row, which is all that softmax sees.",
-        low=0.0,
     ),
-    _metric(
-        "salience_variance",
-        "salience variance",
-        "Score variance that the mean query makes, the same for every query.",
-        low=0.0,
+    _size(
+        "salience_variance", "salience variance", "Score variance that the mean query makes, the same for every query."
     ),
-    _metric(
-        "content_variance",
-        "content variance",
-        "Score variance that the deviation of each query from the mean makes.",
-        low=0.0,
+    _size(
+        "content_variance", "content variance", "Score variance that the deviation of each query from the mean makes."
     ),
     _metric("cross_variance", "cross variance", "Twice the covariance of salience and content scores."),
     _share(
@@ -117,24 +111,21 @@ ATTENTION = (
         "effect of the mean query",
         "Largest change of a probability when the mean query is taken away.",
     ),
-    _metric(
+    _size(
         "key_code_error",
         "error of coded keys",
         "Error of the scores within a row when keys are stored in the given bits, over the spread of the scores.",
-        low=0.0,
     ),
-    _metric(
+    _size(
         "key_code_error_centred",
         "error of coded keys, mean subtracted",
         "The same when the mean key is subtracted before keys are stored.",
-        low=0.0,
     ),
     _metric("mean_score", "mean score", "Average score of an untrained attention layer."),
-    _metric("score_std", "sd of scores", "Standard deviation of all scores of an untrained attention layer.", low=0.0),
-    _metric(
+    _size("score_std", "sd of scores", "Standard deviation of all scores of an untrained attention layer."),
+    _size(
         "score_row_std",
         "sd within a row",
         "Standard deviation of the scores within a row of an untrained attention layer.",
-        low=0.0,
     ),
 )

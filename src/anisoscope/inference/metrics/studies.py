@@ -138,41 +138,31 @@ _OUTPUT = (
 )
 
 _calibrate = partial(Metric, group="similarity")
+_calibrate_cosine = partial(_calibrate, low=-1.0, high=1.0)
+_calibrate_share = partial(_calibrate, low=0.0, high=1.0)
 _CALIBRATE = (
-    _calibrate("floor_mean", "mean of the floor", "Average cosine of unrelated pairs.", low=-1.0, high=1.0),
-    _calibrate(
-        "floor_sd", "sd of the floor", "Standard deviation of the cosine of unrelated pairs.", low=0.0, high=1.0
-    ),
-    _calibrate(
-        "threshold",
-        "threshold",
-        "Cosine that unrelated pairs exceed at the given false-positive rate.",
-        low=-1.0,
-        high=1.0,
-    ),
-    _calibrate("nearest_mean", "best match", "Average cosine of a row and its best match.", low=-1.0, high=1.0),
+    _calibrate_cosine("floor_mean", "mean of the floor", "Average cosine of unrelated pairs."),
+    _calibrate_share("floor_sd", "sd of the floor", "Standard deviation of the cosine of unrelated pairs."),
+    _calibrate_cosine("threshold", "threshold", "Cosine that unrelated pairs exceed at the given false-positive rate."),
+    _calibrate_cosine("nearest_mean", "best match", "Average cosine of a row and its best match."),
     _calibrate(
         "nearest_gap",
         "gap of the best match",
         "Distance of the best match from the mean of the floor, in standard deviations of the floor.",
         unit="sd",
     ),
-    _calibrate(
+    _calibrate_cosine(
         "threshold_conformal",
         "conformal threshold",
         "Cosine that an unrelated document of a new query exceeds with at most the given probability.",
-        low=-1.0,
-        high=1.0,
     ),
-    _calibrate(
+    _calibrate_share(
         "floor_percentile",
         "percentile of the floor",
         "Share of unrelated pairs whose cosine stays below the given one.",
-        low=0.0,
-        high=1.0,
     ),
     *(
-        _calibrate(name, label, meaning, low=0.0, high=1.0)
+        _calibrate_share(name, label, meaning)
         for name, label, meaning in (
             ("ndcg", "nDCG@10", "Quality of the first ten documents found, beside the best possible order."),
             ("recall", "recall@k", "Share of a query's related documents among the first k."),
@@ -184,23 +174,19 @@ _CALIBRATE = (
             ),
         )
     ),
-    _calibrate(
+    _calibrate_share(
         "neighbour_overlap",
         "neighbours kept",
         "Share of a row's ten nearest neighbours that are still among its ten nearest after a change, "
         "or in the other of two clouds.",
-        low=0.0,
-        high=1.0,
     ),
 )
 
 _ADVISE = (
-    _calibrate(
+    _calibrate_share(
         "overlap_forecast",
         "neighbours kept, forecast",
         "Neighbours that would be kept if the cloud were Gaussian with the same mean and covariance.",
-        low=0.0,
-        high=1.0,
     ),
     _calibrate("memory_per_million", "memory", "Memory of a million vectors.", low=0.0, unit="GB"),
     _calibrate("bytes_saved", "bytes saved", "How many times fewer bytes a vector takes than in float32.", low=0.0),
@@ -209,40 +195,30 @@ _ADVISE = (
         "forecast_error", "error of the forecast", "Average distance of forecast and measured overlap.", low=0.0
     ),
     _calibrate("forecast_worst", "worst forecast", "Largest distance of forecast and measured overlap.", low=0.0),
-    _calibrate(
-        "forecast_rank",
-        "rank of the forecast",
-        "Rank correlation of forecast and measured overlap over all variants.",
-        low=-1.0,
-        high=1.0,
+    _calibrate_cosine(
+        "forecast_rank", "rank of the forecast", "Rank correlation of forecast and measured overlap over all variants."
     ),
 )
 
 _two_clouds = partial(Metric, group="two clouds")
+_two_clouds_cosine = partial(_two_clouds, low=-1.0, high=1.0)
+_two_clouds_share = partial(_two_clouds, low=0.0, high=1.0)
 _TWO_CLOUDS = (
     _two_clouds("gap", "gap of the means", "Distance of the means of two clouds.", low=0.0),
     _two_clouds("gap_unit", "gap on the sphere", "Distance of the mean unit vectors of two clouds.", low=0.0, high=2.0),
-    _two_clouds(
+    _two_clouds_cosine(
         "cosine_between",
         "cosine between",
         "Average cosine of a vector of one cloud and one of the other that is not its partner.",
-        low=-1.0,
-        high=1.0,
     ),
-    _two_clouds(
-        "axes_overlap",
-        "overlap of the top axes",
-        "Share of the k top principal axes that two clouds have in common.",
-        low=0.0,
-        high=1.0,
+    _two_clouds_share(
+        "axes_overlap", "overlap of the top axes", "Share of the k top principal axes that two clouds have in common."
     ),
-    _two_clouds("partner_cosine", "cosine of partners", "Average cosine of a row and its partner.", low=-1.0, high=1.0),
-    _two_clouds(
+    _two_clouds_cosine("partner_cosine", "cosine of partners", "Average cosine of a row and its partner."),
+    _two_clouds_share(
         "linear_cka",
         "linear CKA",
         "Likeness of two clouds whose rows are partners, up to rotation and scale: 1 for the same shape.",
-        low=0.0,
-        high=1.0,
     ),
     _two_clouds(
         "procrustes_distance",
