@@ -89,18 +89,14 @@ class Remedy:
         if rows.ndim != 2 or rows.shape[1] != fitted.dims[0]:
             raise UsageError("vectors of another dimension", got=rows.shape, expected=f"(n, {fitted.dims[0]})")
         kind = np.float64 if rows.dtype == np.float64 else np.float32
-        mean, matrix = fitted.mean.astype(kind), fitted.matrix.astype(kind)
-        out = np.empty((len(rows), fitted.dims[1]), kind)
+        made = fitted if kind == np.float64 else fitted.single
+        out, held = np.empty((len(rows), fitted.dims[1]), kind), np.empty((_BLOCK, fitted.dims[0]), kind)
         for start in range(0, len(rows), _BLOCK):  # what is worked on stays in the cache
             part = out[start : start + _BLOCK]
-            centred = np.subtract(rows[start : start + _BLOCK], mean, dtype=kind)
-            if matrix.ndim == 1:
-                np.multiply(centred, matrix, out=part)
-            else:
-                np.matmul(centred, matrix, out=part)
-            if fitted.axes is not None and fitted.gains is not None:
-                axes = fitted.axes.astype(kind, copy=False)
-                part += ((centred @ axes) * fitted.gains.astype(kind)) @ axes.T
+            centred = np.subtract(rows[start : start + _BLOCK], made.mean, out=held[: len(part)])
+            (np.multiply if made.matrix.ndim == 1 else np.matmul)(centred, made.matrix, out=part)
+            if made.axes is not None and made.gains is not None:
+                part += ((centred @ made.axes) * made.gains) @ made.axes.T
             norms = np.sqrt(np.einsum("ij,ij->i", part, part))[:, None]
             norms[norms == 0] = 1  # the mean itself has no direction, and stays 0
             part /= norms
