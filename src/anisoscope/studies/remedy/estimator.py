@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,7 +24,6 @@ from numpy.typing import ArrayLike, NDArray
 from anisoscope.errors import InputError, StoreError, UsageError
 from anisoscope.geometry.corrections import METHODS, Affine
 
-ARRAYS = ("mean", "matrix", "floor.levels", "floor.values")
 LEVELS = np.concatenate([np.linspace(0, 0.99, 100), 1 - np.geomspace(0.009, 1e-5, 60)])
 """At which the floor is kept; finer where thresholds are looked for."""
 _BLOCK = 512
@@ -47,6 +46,7 @@ class Remedy:
     sample: int = 4096
     map: Affine | None = None
     floor: NDArray[np.float64] | None = None  # cosines of unrelated pairs at LEVELS, after the map
+    query_mean: NDArray[np.float64] | None = None  # what queries are centred on, where they were given apart
     about: dict[str, Any] = field(default_factory=dict)
     _sums: Any = field(default=None, repr=False)
 
@@ -102,6 +102,16 @@ class Remedy:
             part /= norms
         return out
 
+    def side(self, name: str) -> Self:
+        """The remedy of one side: `document` is this one, `query` the same map about the queries' own mean."""
+        if name not in ("document", "query"):
+            raise UsageError("no such side", got=name, expected="document, query")
+        if name == "document":
+            return self
+        if self.query_mean is None:
+            raise UsageError("this remedy is one for both sides", do="fit it with --queries, or leave --side out")
+        return replace(self, map=replace(self.fitted(), mean=self.query_mean), query_mean=None)
+
     def fit_transform(self, x: ArrayLike, groups: Sequence[Any] | None = None) -> NDArray[np.floating]:
         """`fit`, then `transform`."""
         return self.fit(x, groups).transform(x)
@@ -134,7 +144,7 @@ class Remedy:
     def arrays(self) -> dict[str, NDArray[np.float64]]:
         """What is kept of it."""
         made = self.fitted()
-        kept = made.arrays
+        kept = made.arrays if self.query_mean is None else made.arrays | {"mean.query": self.query_mean}
         return kept if self.floor is None else kept | {"floor.levels": LEVELS, "floor.values": self.floor}
 
     def save(self, path: str | Path) -> Path:
@@ -165,11 +175,11 @@ class Remedy:
         if not {"mean", "matrix"} <= arrays.keys() or arrays["matrix"].shape[0] != arrays["mean"].shape[0]:
             raise InputError("this holds no remedy", where=where, got=", ".join(arrays) or "no arrays", do="remedy fit")
         kept = {name: np.asarray(arrays[name], float) for name in ("mean", "matrix", "axes", "gains") if name in arrays}
-        made = Affine(**kept)
-        if not all(np.isfinite(part).all() for part in kept.values()):
+        made, own = Affine(**kept), arrays.get("mean.query")
+        if not all(np.isfinite(part).all() for part in (*kept.values(), *([] if own is None else [own]))):
             raise InputError("the remedy holds numbers that are not finite", where=where, do="fit it anew")
         method = str(about.get("method", "none"))
-        return cls(method, map=made, floor=arrays.get("floor.values"), about=dict(about))
+        return cls(method, map=made, floor=arrays.get("floor.values"), query_mean=own, about=dict(about))
 
 
 def _read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
