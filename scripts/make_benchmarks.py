@@ -31,6 +31,7 @@ TITLES = {
     "attention": "`attention`",
     "wide": "Flattened maps",
     "monitor": "The monitor",
+    "remedy": "`remedy apply`",
     "scale": "Many vectors, several processes",
     "peers": "Other libraries",
 }

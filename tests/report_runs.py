@@ -255,6 +255,26 @@ def vectors_run(folder: Path, cosine: float = 0.4) -> Run:
     )
 
 
+def gate_run(folder: Path) -> Run:
+    """As `anisoscope gate` leaves it."""
+    rows = [
+        Row(site="embedding", metric=metric, value=value, low=value - 0.01, high=value + 0.01, n=99, note=note)
+        for metric, value, note in (
+            ("mean_cosine_difference", 0.001, "holds: average cosine: moves by at most 0.02"),
+            ("neighbour_overlap", 0.4, "fails: neighbours kept: at least 0.95"),
+        )
+    ]
+    return write_run(folder, command="gate", settings={}, rows=rows, protocol={}, verdict="Fails: 1 of 2 rules")
+
+
+def clouds_run(folder: Path) -> Run:
+    """As `anisoscope vectors A --against B` leaves it."""
+    cosines = {"vectors": "mean_cosine", "against": "mean_cosine", "pair": "cosine_between"}
+    rows = [Row(site=site, metric=metric, value=0.3, null=0.0, n=99) for site, metric in cosines.items()]
+    rows += [Row(site="pair", metric="axes_overlap", at=10.0, value=0.5, null=0.1)]
+    return write_run(folder, command="vectors", settings={}, rows=rows, protocol={}, verdict="0.3 between the clouds")
+
+
 def intervene_run(folder: Path, model: str = "org/gamma") -> Run:
     """As `anisoscope intervene` leaves it: each intervention and its control."""
     rows = [Row(model=model, site="untouched", metric="loss", value=1.7, n=99)]
@@ -310,6 +330,8 @@ def every_run(folder: Path) -> list[Run]:
         calibrate_run,
         advise_run,
         vectors_run,
+        clouds_run,
+        gate_run,
         intervene_run,
         variants_run,
         vocabulary_run,

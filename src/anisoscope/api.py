@@ -91,9 +91,11 @@ def calibrate(
     return _perform("calibrate", {**named, **settings}, {**given, **({} if groups is None else {"groups": groups})})
 
 
-def remedy(files: Any, data: Any = None, *, groups: Sequence[Any] | None = None, **settings: Any) -> Result:
+def remedy(
+    files: Any, data: Any = None, *, queries: Any = None, groups: Sequence[Any] | None = None, **settings: Any
+) -> Result:
     """Fit a correction of embeddings, or of a model on `data`; `Remedy.load(out)` takes it from the run."""
-    given, named = _embeddings(files, data)
+    given, named = _joined(_embeddings(files, data), _vectors("queries", queries))
     return _perform("remedy", {**named, **settings}, {**given, **({} if groups is None else {"groups": groups})})
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from contest import HERE
 
-ORDER = ("commands", "core", "cost", "measure", "attention", "wide", "monitor", "scale", "peers")
+ORDER = ("commands", "core", "cost", "measure", "attention", "wide", "monitor", "remedy", "scale", "peers")
 
 
 def machine() -> dict[str, Any]:

@@ -13,12 +13,13 @@ which the cloud has no variance are not blown up:
 | `soft-zca` | V·(λ + ε′)^(−1/2)·Vᵀ, ε′ = a tenth of the mean eigenvalue | Diera et al. 2024 |
 
 Cosines are taken after the map, so a unit norm belongs to it. Cost: one d×d eigendecomposition to fit, O(m·d·k) to
-apply; O(m·d) where W is diagonal.
+apply; O(m·d) where W is diagonal, O(m·d·k) for the k axes that `all-but-the-top` takes away.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,6 +48,11 @@ class Affine:
     def dims(self) -> tuple[int, int]:
         """Dimensions before and after."""
         return len(self.mean), self.matrix.shape[-1]
+
+    @cached_property
+    def single(self) -> Affine:
+        """The same in float32."""
+        return Affine(**{name: array.astype(np.float32) for name, array in self.arrays.items()})
 
     @property
     def full(self) -> Array:
@@ -93,7 +99,7 @@ class Corrections:
             method, kept = "whiten", dims or min(256, max(2, d // 2))
         if method == "whiten" and (kept < d or not self.partial):
             return Affine(self.mean, (self.axes * self._shrunk(self.values, _RIDGE))[:, :kept])
-        if self.partial:
+        if self.partial or method == "all-but-the-top":  # a few axes beside a diagonal cost less than a matrix
             return self._few_axes(method, kept)
         if kept == d:
             return Affine(self.mean, self._whole(method))
@@ -137,9 +143,6 @@ class Corrections:
         if method == "standardise":
             variances = np.square(self.axes) @ self.values
             return 1 / np.sqrt(variances + _RIDGE * variances.mean())
-        if method == "all-but-the-top":
-            top = self.axes[:, : self.top]
-            return np.eye(len(self.mean)) - top @ top.T
         if method == "soft-zca":
             return (self.axes * self._shrunk(self.values, _SOFT)) @ self.axes.T
         raise ValueError(f"unknown method {method!r}: one of {', '.join(METHODS)}")

@@ -54,9 +54,11 @@ class Similarities:
     groups: tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
-def similarities(held: HeldOut, correct: Callable[[Array], Array]) -> Similarities:
-    """The cosines of the held-out rows under a correction."""
-    left, groups = unit_rows(correct(held.rows)), group_of(held.keys)
+def similarities(
+    held: HeldOut, correct: Callable[[Array], Array], asked: Callable[[Array], Array] | None = None
+) -> Similarities:
+    """The cosines of the held-out rows under a correction; `asked` is that of queries, where they have their own."""
+    left, groups = unit_rows((asked or correct)(held.rows)), group_of(held.keys)
     if held.against is not None:
         right = unit_rows(correct(held.against))
         every = np.ones((len(left), len(right)), bool)
@@ -66,14 +68,21 @@ def similarities(held: HeldOut, correct: Callable[[Array], Array]) -> Similariti
 
 
 def measure_floor(
-    held: HeldOut, corrections: Mapping[str, Callable[[Array], Array]], *, rates: Sequence[float]
+    held: HeldOut,
+    corrections: Mapping[str, Callable[[Array], Array]],
+    *,
+    rates: Sequence[float],
+    asked: Mapping[str, Callable[[Array], Array]] | None = None,
 ) -> tuple[dict[str, list[Estimate]], dict[str, Array]]:
-    """Estimates of every correction, `raw` among them and first, and the sorted cosines of unrelated pairs of each."""
+    """Estimates of every correction, `raw` among them and first, and the sorted cosines of unrelated pairs of each.
+
+    `asked`: the corrections of queries, by the same names.
+    """
     found: dict[str, list[Estimate]] = {}
     values: dict[str, Array] = {}
     raw: _Table | None = None
     for name, correct in corrections.items():
-        table = _table(similarities(held, correct), rates)
+        table = _table(similarities(held, correct, (asked or {}).get(name)), rates)
         raw = raw or table
         found[name] = _estimates(table, rates, held.rows.shape[1])
         if table is not raw:

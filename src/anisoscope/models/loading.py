@@ -148,7 +148,7 @@ def _check_missing(missing: Iterable[str], folder: Path) -> None:
             f"{len(lost)} weights are not in the checkpoint and would be random",
             where=folder,
             got=_some(lost),
-            do="open the class that the checkpoint was saved from (a head that it lacks cannot be opened)",
+            do="open the class that the checkpoint was saved from; `vocabulary --no-head` leaves a head out",
         )
 
 

@@ -91,5 +91,5 @@ def head_class(config: Any) -> Any:
     raise ModelError(
         "this kind of model has no language-model head",
         got=f"{config.model_type} ({written or 'no architectures in its config'})",
-        do="open it without a head",
+        do="open it without a head: `vocabulary --no-head`",
     )

@@ -36,6 +36,7 @@ ARRAYS = {
     "floor_levels": "floor.levels",
     "floor_values": "floor.values",
     "remedy_mean": "mean",
+    "remedy_query_mean": "mean.query",
     "remedy_matrix": "matrix",
     "remedy_axes": "axes",
     "remedy_gains": "gains",

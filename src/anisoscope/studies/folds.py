@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anisoscope.accumulate.sums import sketched
-from anisoscope.errors import InputError
+from anisoscope.errors import InputError, UsageError
 from anisoscope.geometry import corrections
 from anisoscope.inference.floor import HeldOut
 from anisoscope.inputs.stores.clients import is_url
@@ -45,6 +45,12 @@ class Embeddings(Reading, Opening, Embedding, VectorFiles):
     column: str | None = option("Column that holds the vectors; for a model, the texts of a table.", None)
 
 
+class TwoSided(Embeddings):
+    """Embeddings, with those of queries apart where there are any."""
+
+    queries: list[str] = option("Embeddings of queries, to pair with the files' rows.", [], paths=True)
+
+
 def names_model(files: Sequence[str]) -> bool:
     """Whether what is named is one model: a folder with a config, a GGUF file, or a name that is no file."""
     if len(files) == 1 and is_url(files[0]):
@@ -57,13 +63,6 @@ def names_model(files: Sequence[str]) -> bool:
     if path.is_dir():
         return (path / "config.json").is_file() or (path / "modules.json").is_file()
     return path.suffix == ".gguf" or not path.exists()
-
-
-def collect_folds(job: Job) -> Part:
-    """One pass over the rows of the files, or over the texts that the model embeds."""
-    if of_model(job):
-        return embed_folds(job, open_encoder(job))
-    return sum_folds(job, job.vectors(column=job.settings.column, group=job.settings.group))
 
 
 def of_model(job: Job) -> bool:
@@ -93,10 +92,22 @@ def sum_folds(job: Job, source: VectorSource, *, label: str = "") -> Part:
     return part
 
 
+def open_queries(job: Job, documents: VectorSource) -> VectorSource | None:
+    """The queries' vectors, of the dimension of the documents'; None where none are named."""
+    if not job.settings.queries and "queries" not in job.given:
+        return None
+    asked = job.vectors("queries", column=job.settings.column, ids=job.settings.ids)
+    if asked.dim != documents.dim:
+        raise UsageError("queries and documents have different dimensions", got=asked.dim, expected=documents.dim)
+    return asked
+
+
 def open_encoder(job: Job) -> OpenModel:
-    """The model that is named; refuses one that makes no vector of a text."""
+    """The model that is named; refuses one that makes no vector of a text, and vectors of queries beside it."""
     from anisoscope.studies.measure.hidden import encoder_of
 
+    if getattr(job.settings, "queries", None) or "queries" in job.given:
+        raise UsageError("queries are files of vectors, but a model is named", do="give texts of queries with --pairs")
     model = job.open_model(job.settings.files[0])
     encoder_of(model)
     return model

@@ -169,10 +169,18 @@ def kinds() -> dict[str, Any]:
     return {**folds.kinds(), "picks": Picks}
 
 
-def search_maps(data: Labelled, maps: Mapping[str, Callable[[Any], Any]], *, seed: int) -> dict[str, Found]:
-    """Search after every map."""
+def search_maps(
+    data: Labelled,
+    maps: Mapping[str, Callable[[Any], Any]],
+    *,
+    asked: Mapping[str, Callable[[Any], Any]] | None = None,
+    seed: int,
+) -> dict[str, Found]:
+    """Search after every map; `asked` are the maps of queries, by the same names."""
     return {
-        name: search(replace(data, queries=made(data.queries), documents=made(data.documents)), seed=seed)
+        name: search(
+            replace(data, queries=(asked or maps)[name](data.queries), documents=made(data.documents)), seed=seed
+        )
         for name, made in maps.items()
     }
 

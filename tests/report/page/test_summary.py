@@ -46,7 +46,17 @@ def test_a_series_is_judged_by_its_last_step(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "make", ["calibrate_run", "advise_run", "null_run", "compare_run", "block_run", "intervene_run", "variants_run"]
+    "make",
+    [
+        "calibrate_run",
+        "advise_run",
+        "null_run",
+        "compare_run",
+        "gate_run",
+        "block_run",
+        "intervene_run",
+        "variants_run",
+    ],
 )
 def test_every_study_has_a_card_with_numbers_that_says_its_name_once(tmp_path, make):
     command = make.removesuffix("_run")

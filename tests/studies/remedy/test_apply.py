@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from anisoscope.cli.main import main
-from anisoscope.errors import UsageError
+from anisoscope.errors import StoreError, UsageError
 from anisoscope.inputs.vectors.source import open_vectors
 from anisoscope.studies.remedy.apply import apply_files
 from anisoscope.studies.remedy.estimator import Remedy
@@ -98,6 +98,38 @@ def test_double_precision_stays_double(tmp_path, remedy):
     np.save(tmp_path / "x.npy", X.astype(np.float64))
     apply_files(remedy, [tmp_path / "x.npy"], tmp_path / "y.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), remedy.transform(X.astype(np.float64)))
+
+
+@pytest.mark.parametrize("method", ["centre", "standardise", "all-but-the-top", "whiten-k", "soft-zca"])
+def test_blocks_that_threads_write_are_those_of_double_precision(tmp_path, method):
+    rng = np.random.default_rng(3)
+    x = (rng.standard_normal((40000, 32)) * np.geomspace(3, 0.1, 32) + 2).astype(np.float32)  # five chunks
+    np.save(tmp_path / "x.npy", np.asfortranarray(x))
+    remedy = Remedy(method).fit(x)
+    apply_files(remedy, [tmp_path / "x.npy"], tmp_path / "y.npy")
+    made = remedy.fitted()
+    exact = (x.astype(float) - made.mean) @ made.full
+    exact /= np.linalg.norm(exact, axis=1, keepdims=True)
+    found = np.load(tmp_path / "y.npy")
+    assert (found.dtype, found.flags.f_contiguous) == (np.float32, False)
+    np.testing.assert_allclose(found, exact, atol=1e-5)
+
+
+def test_an_error_in_one_thread_ends_the_others_and_leaves_nothing(tmp_path, remedy, monkeypatch):
+    asked = []
+
+    def change(x):
+        asked.append(len(x))
+        if len(asked) == 4:
+            raise OSError(28, "No space left on device")
+        return Remedy.transform(remedy, x)
+
+    np.save(tmp_path / "x.npy", np.repeat(X, 40, axis=0))  # 44 chunks
+    monkeypatch.setattr(remedy, "transform", change)
+    with pytest.raises(StoreError, match="No space"):
+        apply_files(remedy, [tmp_path / "x.npy"], tmp_path / "y.npy")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
+    assert len(asked) < 40
 
 
 def test_inputs_and_foreign_files_are_not_overwritten(tmp_path, remedy):

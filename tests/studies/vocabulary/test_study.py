@@ -77,3 +77,14 @@ def test_a_revision_after_the_name_opens_that_revision(tmp_path: Path) -> None:
     assert {(row.step, row.revision) for row in measured.rows} == {(0, "step0"), (8, "step8")}
     again = perform("vocabulary", settings, machine=machine, out=tmp_path / "run")  # both are what they were
     assert again.verdict == measured.verdict
+
+
+def test_a_checkpoint_without_a_head_is_refused_with_the_option_that_leaves_it_out(tmp_path: Path) -> None:
+    zoo.module("bert", head=False).save_pretrained(tmp_path / "body")
+    body = str(tmp_path / "body")
+    with pytest.raises(AnisoscopeError, match="--no-head"):
+        perform("vocabulary", {"models": [body]})
+    assert {row.site for row in perform("vocabulary", {"models": [body], "head": False}).rows} == {
+        "vocabulary.input",
+        "vocabulary.input.centred",
+    }

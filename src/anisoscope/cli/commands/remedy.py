@@ -10,6 +10,9 @@ import typer
 from anisoscope.cli.flags import Json
 
 Folder = Annotated[Path, typer.Argument(metavar="REMEDY", help="The folder of `remedy fit`, or a .safetensors file.")]
+Side = Annotated[
+    str, typer.Option(metavar="document|query", help="Whose vectors: query is for remedies fitted with --queries.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files of another kind.")]
 
 
@@ -29,6 +32,7 @@ def apply(
     files: Annotated[list[str], typer.Argument(help="Files, folders or globs of vectors.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The repaired file; a folder for several.")],
     column: Annotated[str | None, typer.Option(help="Column or array that holds the vectors.")] = None,
+    side: Side = "document",
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -43,7 +47,7 @@ def apply(
     from anisoscope.studies.remedy.apply import apply_files
     from anisoscope.studies.remedy.estimator import Remedy
 
-    written = apply_files(Remedy.load(remedy), files, out, column=column, force=force)
+    written = apply_files(Remedy.load(remedy).side(side), files, out, column=column, force=force)
     if json:
         print_json({"schema": 1, "written": [{"file": str(path), "rows": rows} for path, rows in written]})
         return
@@ -57,6 +61,7 @@ def export(
     out: Annotated[Path, typer.Option("--out", "-o", help="The file, or the folder of the model.")],
     model: Annotated[str | None, typer.Option(help="The model to repair, if the remedy was not fitted on it.")] = None,
     models_dir: Annotated[str | None, typer.Option(help="Mirror laid out as owner/name[@revision].")] = None,
+    side: Side = "document",
     force: Force = False,
 ) -> None:
     """Export a remedy: into a sentence-transformers model, a FAISS index, ONNX, or a few lines of numpy.
@@ -75,5 +80,5 @@ def export(
 
     if to not in TARGETS:
         raise UsageError("no such format", got=to, expected=", ".join(TARGETS), do=nearest(to, TARGETS)[2:] or None)
-    for path in write(Remedy.load(remedy), to, out, model=model, models_dir=models_dir, force=force):  # pyright: ignore[reportArgumentType]  # checked above
+    for path in write(Remedy.load(remedy).side(side), to, out, model=model, models_dir=models_dir, force=force):  # pyright: ignore[reportArgumentType]  # checked above
         say(str(path))

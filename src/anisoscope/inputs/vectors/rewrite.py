@@ -4,23 +4,27 @@
 
 `change` takes a block (b, d) and returns one of as many rows; its width may differ, but is the same for every block.
 Formats: `.npy .safetensors .parquet .arrow .feather .csv .jsonl`, each to the same. Memory is that of a block. Values
-are written as float32, or as float64 where the source needs it. `done(rows)` is told of progress. Reading, changing and
-writing overlap: while a block is written, the next is changed and the one after that is read.
+are written as float32, or as float64 where the source needs it. `done(rows)` is told of progress. Plain arrays (`.npy`,
+`.safetensors`) are shared out: a thread for each core reads, changes and writes its own chunks, in blocks that stay in
+its cache. In other formats reading, changing and writing overlap.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import os
 import struct
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from itertools import islice
 from pathlib import Path
+from threading import Event, Lock
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.lib import format as npy_format
+from threadpoolctl import threadpool_limits
 
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inputs.vectors.columns import CSV_PIECE, ArrowFile, Columns, open_parquet, parquet_batches
@@ -38,6 +42,8 @@ Done = Callable[[int], None]
 Item = TypeVar("Item")
 ROWS = 8192
 _LINES = 1024
+_BYTES = 1 << 20
+_CORES = min(os.cpu_count() or 1, 8)
 _COPY = 1 << 22
 
 
@@ -81,16 +87,39 @@ def _ahead(items: Iterator[Item]) -> Iterator[Item]:
 
 
 def _npy(opened: VectorSource, source: Path, target: Path, change: Change, columns: Columns, done: Done) -> int:
-    assert opened.rows is not None
+    sample = change(next(opened.blocks(1)).x)
     with open(target, "wb") as stream:
-        blocks = _changed(opened, change, done)
-        first = next(blocks)
-        header = {"shape": (opened.rows, first.shape[1]), "fortran_order": False, "descr": first.dtype.str}
+        header = {"shape": (opened.rows, sample.shape[1]), "fortran_order": False, "descr": sample.dtype.str}
         npy_format.write_array_header_1_0(stream, header)
-        stream.write(np.ascontiguousarray(first).data)
-        for block in blocks:
-            stream.write(np.ascontiguousarray(block).data)
-    return opened.rows
+        place = stream.tell()
+    return _fill(target, place, opened, change, done)
+
+
+def _fill(target: Path, place: int, opened: VectorSource, change: Change, done: Done) -> int:
+    """Write the changed vectors behind the first `place` bytes of a file that is there."""
+    rows, lock, stop = max(256, _BYTES // (4 * opened.dim)), Lock(), Event()
+
+    def share(number: int) -> int:
+        count = 0
+        with open(target, "r+b") as stream:
+            for block in opened.blocks(rows, wanted=lambda chunk: chunk % _CORES == number):
+                if stop.is_set():
+                    break
+                made = _made(change, block.x)
+                stream.seek(place + block.start * made[0].nbytes)
+                stream.write(np.ascontiguousarray(made).data)
+                count += len(made)
+                with lock:
+                    done(len(made))
+        return count
+
+    with threadpool_limits(1), ThreadPoolExecutor(_CORES) as workers:  # the cores are busy already
+        shares = [workers.submit(share, number) for number in range(_CORES)]
+        try:
+            wait(shares, return_when=FIRST_EXCEPTION)
+        finally:
+            stop.set()
+        return sum(one.result() for one in shares)
 
 
 def _safetensors(opened: VectorSource, source: Path, target: Path, change: Change, columns: Columns, done: Done) -> int:
@@ -111,10 +140,9 @@ def _safetensors(opened: VectorSource, source: Path, target: Path, change: Chang
         place += length
     text = json.dumps(entries).encode()
     text += b" " * (-len(text) % 8)
-    with open(target, "wb") as stream, open(source, "rb") as before:
-        stream.write(struct.pack("<Q", len(text)) + text)
-        for block in _changed(opened, change, done):
-            stream.write(np.ascontiguousarray(block).data)
+    target.write_bytes(struct.pack("<Q", len(text)) + text)
+    _fill(target, 8 + len(text), opened, change, done)
+    with open(target, "ab") as stream, open(source, "rb") as before:
         for one in (other for other in header if other != name):
             begin, end = header[one]["data_offsets"]
             _copy(before, stream, data + begin, end - begin)

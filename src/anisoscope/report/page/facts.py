@@ -73,6 +73,11 @@ def _compare(run: Run) -> list[Fact]:
     return [of_row("change of the cosine", row) for row in largest]
 
 
+def _gate(run: Run) -> list[Fact]:
+    judged = [row for row in run.rows() if row.value is not None and row.note.count(": ") >= 2]
+    return [of_row(row.note.split(": ")[1], row) for row in judged]  # outcome: metric: limits
+
+
 def _intervene(run: Run) -> list[Fact]:
     metric = "loss_change" if run.rows(metric="loss_change") else "last_cosine_change"
     rows = [row for row in run.rows(metric=metric) if row.value is not None and row.site != "untouched"]
@@ -101,6 +106,7 @@ _FACTS: dict[str, Callable[[Run], list[Fact]]] = {
     "null": _null,
     "block": _block,
     "compare": _compare,
+    "gate": _gate,
     "intervene": _intervene,
     "variants": _variants,
     "attention": _attention,

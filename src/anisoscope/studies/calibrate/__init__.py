@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from anisoscope.errors import InputError, UsageError
+from anisoscope.errors import InputError
 from anisoscope.geometry import corrections
 from anisoscope.geometry.hubs import find_hubs
 from anisoscope.geometry.nulls import isotropic as null
@@ -45,10 +45,9 @@ from anisoscope.studies.pairs import (
 )
 
 
-class CalibrateSettings(PairSettings, folds.Embeddings):
+class CalibrateSettings(PairSettings, folds.TwoSided):
     """What `anisoscope calibrate` is asked."""
 
-    queries: list[str] = option("Embeddings of queries, to pair with the files' rows.", [], paths=True)
     rate: list[Annotated[float, Field(gt=0, lt=1)]] = option(
         "False-positive rates of the thresholds.", [0.05, 0.01, 0.001], min_length=1
     )
@@ -60,9 +59,7 @@ def collect(job: Job) -> Collected:
     if folds.of_model(job):
         return _of_model(job)
     source = job.vectors(column=settings.column, group=settings.group, ids=settings.ids)
-    asked = _queries(job)
-    if asked is not None and asked.dim != source.dim:
-        raise UsageError("queries and documents have different dimensions", got=asked.dim, expected=source.dim)
+    asked = folds.open_queries(job, source)
     parts = {"": folds.sum_folds(job, source)}
     parts[""].about["numbered"] = not source.grouped
     if settings.ids is not None and not source.grouped:
@@ -74,15 +71,7 @@ def collect(job: Job) -> Collected:
     return parts
 
 
-def _queries(job: Job) -> Any:
-    if not job.settings.queries and "queries" not in job.given:
-        return None
-    return job.vectors("queries", column=job.settings.column, ids=job.settings.ids)
-
-
 def _of_model(job: Job) -> Collected:
-    if job.settings.queries:
-        raise UsageError("queries are files of vectors, but a model is named", do="give texts of queries with --pairs")
     model = folds.open_encoder(job)
     parts = {"": folds.embed_folds(job, model)}
     name_hubs(job, parts[""], lambda held: texts_of(job, held.rows, _text_keys(held)))

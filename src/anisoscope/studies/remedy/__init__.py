@@ -1,7 +1,8 @@
 """Fit a correction of embeddings, to apply and to export.
 
 `remedy fit` is this study: sums of the vectors in four folds, candidates fitted on some and judged on the others, the
-chosen one fitted on everything. Its run holds the map; `apply` and `export` take it from there.
+chosen one fitted on everything. Its run holds the map; `apply` and `export` take it from there. Queries that are given
+apart have a mean of their own in it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _COLUMNS = ("floor_mean", "threshold", "nearest_gap", "nearest_gap_difference", 
 _SEARCH = ("ndcg", "ndcg_difference")
 
 
-class RemedySettings(pairs.PairSettings, folds.Embeddings):
+class RemedySettings(pairs.PairSettings, folds.TwoSided):
     """What `anisoscope remedy fit` is asked."""
 
     method: Literal["best", "centre", "standardise", "all-but-the-top", "whiten", "whiten-k", "soft-zca"] = option(
@@ -32,14 +33,17 @@ class RemedySettings(pairs.PairSettings, folds.Embeddings):
 
 def collect(job: Job) -> Collected:
     """One pass over the vectors, or over the texts of a model."""
-    if job.settings.pairs is None:
-        return {"": folds.collect_folds(job)}
-    asked = pairs.remember_pairs(job)
+    wanted = None if job.settings.pairs is None else pairs.remember_pairs(job)
     if folds.of_model(job):
         model = folds.open_encoder(job)
-        return {"": folds.embed_folds(job, model), **pairs.pick_texts(job, model, asked)}
+        return {"": folds.embed_folds(job, model), **({} if wanted is None else pairs.pick_texts(job, model, wanted))}
     source = job.vectors(column=job.settings.column, group=job.settings.group, ids=job.settings.ids)
-    return {"": folds.sum_folds(job, source), **pairs.pick_rows(job, asked, source, source)}
+    asked = folds.open_queries(job, source)
+    found = {
+        "": folds.sum_folds(job, source),
+        **({} if asked is None else {"queries": folds.sum_folds(job, asked, label="queries")}),
+    }
+    return found if wanted is None else {**found, **pairs.pick_rows(job, wanted, source, asked or source)}
 
 
 def conclude(settings: RemedySettings, collected: Collected) -> Findings:
@@ -49,21 +53,22 @@ def conclude(settings: RemedySettings, collected: Collected) -> Findings:
 
     part = collected[""]
     split = folds.split_folds(part)
-    data, said = None, []
-    if settings.pairs is not None:
-        data, said = pairs.labelled(pairs.read_pairs(settings.pairs), collected)
-    found = choose(split, settings.method, settings.dims, pairs=data, seed=settings.seed)
+    data, said = (None, []) if settings.pairs is None else pairs.labelled(pairs.read_pairs(settings.pairs), collected)
+    asked = folds.split_folds(collected["queries"]) if "queries" in collected else None
+    found = choose(split, settings.method, settings.dims, pairs=data, queries=asked, seed=settings.seed)
     d, k = found.map.dims
     protocol = {
         "method": found.method,
         "map": f"y = (x − mean)·matrix, then y/‖y‖; {d} to {k} dimensions",
         "judged on": f"{len(split.held.rows)} rows of groups apart, fitted on {split.n_fit} others",
-        "fitted on": f"all {split.n} rows",
+        "fitted on": f"all {split.n} rows" + ("" if asked is None else f"; the mean of queries on all {asked.n}"),
         **part.about.get("protocol", {}),
     }
     words = words_of(protocol)
     rows = [row_of(one, site=name, protocol=words) for name, ones in found.estimates.items() for one in ones]
     arrays = {**found.map.arrays, "floor.levels": LEVELS, "floor.values": found.floor}
+    if found.query_mean is not None:
+        arrays["mean.query"] = found.query_mean
     few = [] if split.n_fit >= 10 * d else [f"{split.n_fit} vectors in {d} dimensions: whitening needs ten times d"]
     notes = [*split.left_out, *said, *few]
     data = {**part.about.get("data", {}), "rows": split.n}
@@ -106,10 +111,12 @@ STUDY = Study(
 Fit a correction of embeddings: one affine map and a norm, from one pass in constant memory.
 
 Without --method the best one is chosen on groups that none was fitted on; where nothing is worth doing, it says so.
+With --queries each side is centred on its own mean, and `apply --side query` is for queries.
 
 Examples:
   anisoscope remedy fit embeddings.npy -o remedy/
   anisoscope remedy fit documents.parquet --column embedding --method whiten-k --dims 128 -o remedy/
+  anisoscope remedy fit documents.npy --queries queries.npy -o remedy/
   anisoscope remedy fit sentence-transformers/all-MiniLM-L6-v2 --data texts/ -o remedy/
 """,
 )

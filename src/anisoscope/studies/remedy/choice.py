@@ -6,27 +6,31 @@ than its interval, and if the best match then stands higher than that of isotrop
 `best` is the one with the largest gain. Where none is, `best` leaves the vectors as they are but for their norm, and
 says so. With labelled pairs the judge is nDCG@10: `best` is chosen on one half of the queries, and what is reported is
 of the other. What a method costs is said as well: the share of nearest neighbours that it keeps.
+
+Queries may lie elsewhere than documents (another prompt, another encoder, another modality). Where their vectors are
+given, each side is centred on its own mean, and the linear map of the documents serves both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anisoscope.errors import InputError, UsageError
-from anisoscope.geometry.corrections import METHODS, Affine
+from anisoscope.geometry.corrections import METHODS, Affine, Corrections
 from anisoscope.inference.estimates import Estimate
-from anisoscope.inference.floor import measure_floor
+from anisoscope.inference.floor import HeldOut, measure_floor
 from anisoscope.inference.retrieval import Found, Labelled, of_queries, retrieval_estimates
 from anisoscope.studies.folds import Split
 from anisoscope.studies.pairs import search_maps
 from anisoscope.studies.remedy.estimator import LEVELS
 
 RATE = 0.01
+Map = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 WORDS = {
     "none": "leaving the vectors as they are",
     "centre": "centring",
@@ -47,6 +51,7 @@ class Chosen:
     floor: NDArray[np.float64]
     estimates: Mapping[str, Sequence[Estimate]]
     sentence: str
+    query_mean: NDArray[np.float64] | None = None
 
 
 def choose(
@@ -55,6 +60,7 @@ def choose(
     dims: int | None,
     *,
     pairs: Labelled | None = None,
+    queries: Split | None = None,
     seed: int = 0,
     rates: Sequence[float] = (0.05, RATE, 0.001),
 ) -> Chosen:
@@ -63,13 +69,14 @@ def choose(
     if dims is not None and not 1 < dims <= d:
         raise UsageError("so many dimensions cannot be kept", got=dims, expected=f"2 to {d}")
     asked = list(METHODS) if method == "best" else [] if method == "none" else [method]
-    maps = {"raw": split.fitted.affine("none")} | {name: split.fitted.affine(name, dims=dims) for name in asked}
-    applied = {name: partial(Affine.apply, one) for name, one in maps.items()}
-    estimates, cosines = measure_floor(split.held, applied, rates=rates)
+    held, sides = split.held, _sides(split.fitted, asked, dims, None if queries is None else queries.fitted.mean)
+    if queries is not None:
+        held = HeldOut(queries.held.rows, queries.held.keys, against=held.rows)
+    estimates, cosines = measure_floor(held, sides[0], asked=sides[1], rates=rates)
     best = method if method != "best" else _best(estimates)
     if pairs is not None:
-        whole = {"raw": split.whole.affine("none")} | {name: split.whole.affine(name, dims=dims) for name in asked}
-        found = search_maps(pairs, {name: partial(Affine.apply, one) for name, one in whole.items()}, seed=seed)
+        whole = _sides(split.whole, asked, dims, None if queries is None else queries.whole.mean)
+        found = search_maps(pairs, whole[0], asked=whole[1], seed=seed)
         if method == "best":
             half = next(iter(found.values())).groups % 2 == 0
             best = _best_search({name: of_queries(one, half) for name, one in found.items()}, pairs)
@@ -78,7 +85,20 @@ def choose(
         estimates = {name: [*ones, *searched[name]] for name, ones in estimates.items()}
     final = split.whole.affine(best, dims=None if best == "none" else dims)
     floor = np.quantile(cosines["raw" if best == "none" else best], LEVELS)
-    return Chosen(best, final, floor, estimates, _sentence(estimates, best, asked_best=method == "best"))
+    own = None if queries is None else queries.whole.mean if best != "none" else np.zeros(d)
+    return Chosen(best, final, floor, estimates, _sentence(estimates, best, asked_best=method == "best"), own)
+
+
+def _sides(
+    fitted: Corrections, names: Sequence[str], dims: int | None, mean: NDArray[np.float64] | None
+) -> tuple[dict[str, Map], dict[str, Map]]:
+    """The map of every method, and that of queries: the same, about their own mean where there is one."""
+    maps = {name: fitted.affine(name, dims=dims) for name in names}
+    raw = partial(Affine.apply, fitted.affine("none"))
+    asked = maps if mean is None else {name: replace(one, mean=mean) for name, one in maps.items()}
+    both = ({name: partial(Affine.apply, one) for name, one in side.items()} for side in (maps, asked))
+    documents, queries = ({"raw": raw} | side for side in both)
+    return documents, queries
 
 
 def _one(estimates: Sequence[Estimate], metric: str) -> Estimate | None:

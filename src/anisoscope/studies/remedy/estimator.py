@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,7 +24,6 @@ from numpy.typing import ArrayLike, NDArray
 from anisoscope.errors import InputError, StoreError, UsageError
 from anisoscope.geometry.corrections import METHODS, Affine
 
-ARRAYS = ("mean", "matrix", "floor.levels", "floor.values")
 LEVELS = np.concatenate([np.linspace(0, 0.99, 100), 1 - np.geomspace(0.009, 1e-5, 60)])
 """At which the floor is kept; finer where thresholds are looked for."""
 _BLOCK = 512
@@ -47,6 +46,7 @@ class Remedy:
     sample: int = 4096
     map: Affine | None = None
     floor: NDArray[np.float64] | None = None  # cosines of unrelated pairs at LEVELS, after the map
+    query_mean: NDArray[np.float64] | None = None  # what queries are centred on, where they were given apart
     about: dict[str, Any] = field(default_factory=dict)
     _sums: Any = field(default=None, repr=False)
 
@@ -89,22 +89,28 @@ class Remedy:
         if rows.ndim != 2 or rows.shape[1] != fitted.dims[0]:
             raise UsageError("vectors of another dimension", got=rows.shape, expected=f"(n, {fitted.dims[0]})")
         kind = np.float64 if rows.dtype == np.float64 else np.float32
-        mean, matrix = fitted.mean.astype(kind), fitted.matrix.astype(kind)
-        out = np.empty((len(rows), fitted.dims[1]), kind)
+        made = fitted if kind == np.float64 else fitted.single
+        out, held = np.empty((len(rows), fitted.dims[1]), kind), np.empty((_BLOCK, fitted.dims[0]), kind)
         for start in range(0, len(rows), _BLOCK):  # what is worked on stays in the cache
             part = out[start : start + _BLOCK]
-            centred = np.subtract(rows[start : start + _BLOCK], mean, dtype=kind)
-            if matrix.ndim == 1:
-                np.multiply(centred, matrix, out=part)
-            else:
-                np.matmul(centred, matrix, out=part)
-            if fitted.axes is not None and fitted.gains is not None:
-                axes = fitted.axes.astype(kind, copy=False)
-                part += ((centred @ axes) * fitted.gains.astype(kind)) @ axes.T
+            centred = np.subtract(rows[start : start + _BLOCK], made.mean, out=held[: len(part)])
+            (np.multiply if made.matrix.ndim == 1 else np.matmul)(centred, made.matrix, out=part)
+            if made.axes is not None and made.gains is not None:
+                part += ((centred @ made.axes) * made.gains) @ made.axes.T
             norms = np.sqrt(np.einsum("ij,ij->i", part, part))[:, None]
             norms[norms == 0] = 1  # the mean itself has no direction, and stays 0
             part /= norms
         return out
+
+    def side(self, name: str) -> Self:
+        """The remedy of one side: `document` is this one, `query` the same map about the queries' own mean."""
+        if name not in ("document", "query"):
+            raise UsageError("no such side", got=name, expected="document, query")
+        if name == "document":
+            return self
+        if self.query_mean is None:
+            raise UsageError("this remedy is one for both sides", do="fit it with --queries, or leave --side out")
+        return replace(self, map=replace(self.fitted(), mean=self.query_mean), query_mean=None)
 
     def fit_transform(self, x: ArrayLike, groups: Sequence[Any] | None = None) -> NDArray[np.floating]:
         """`fit`, then `transform`."""
@@ -138,7 +144,7 @@ class Remedy:
     def arrays(self) -> dict[str, NDArray[np.float64]]:
         """What is kept of it."""
         made = self.fitted()
-        kept = made.arrays
+        kept = made.arrays if self.query_mean is None else made.arrays | {"mean.query": self.query_mean}
         return kept if self.floor is None else kept | {"floor.levels": LEVELS, "floor.values": self.floor}
 
     def save(self, path: str | Path) -> Path:
@@ -169,11 +175,11 @@ class Remedy:
         if not {"mean", "matrix"} <= arrays.keys() or arrays["matrix"].shape[0] != arrays["mean"].shape[0]:
             raise InputError("this holds no remedy", where=where, got=", ".join(arrays) or "no arrays", do="remedy fit")
         kept = {name: np.asarray(arrays[name], float) for name in ("mean", "matrix", "axes", "gains") if name in arrays}
-        made = Affine(**kept)
-        if not all(np.isfinite(part).all() for part in kept.values()):
+        made, own = Affine(**kept), arrays.get("mean.query")
+        if not all(np.isfinite(part).all() for part in (*kept.values(), *([] if own is None else [own]))):
             raise InputError("the remedy holds numbers that are not finite", where=where, do="fit it anew")
         method = str(about.get("method", "none"))
-        return cls(method, map=made, floor=arrays.get("floor.values"), about=dict(about))
+        return cls(method, map=made, floor=arrays.get("floor.values"), query_mean=own, about=dict(about))
 
 
 def _read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

@@ -10,7 +10,17 @@ import { rowTable } from "../core/files.js";
 import { register } from "../core/sections.js";
 import { extremes, number, shown } from "../core/text.js";
 
-const KNOWN = new Set(["block", "null", "calibrate", "advise", "compare", "intervene", "variants", "vocabulary"]);
+const KNOWN = new Set([
+  "block",
+  "null",
+  "calibrate",
+  "advise",
+  "compare",
+  "gate",
+  "intervene",
+  "variants",
+  "vocabulary",
+]);
 const SEVERAL = new Set(["cosine_share", "hub_occurrence"]); // several rows of one cloud
 
 function rowsOf(found) {

@@ -1,0 +1,55 @@
+"""Pictures of a gate and of two clouds: every point stands where its row says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import anisoscope
+from anisoscope.report.figures import figures_of
+from anisoscope.report.figures.gate import limits_of
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder, rng = tmp_path_factory.mktemp("clouds"), np.random.default_rng(0)
+    x = rng.standard_normal((600, 8)) + 0.5
+    for name, y in {"old": x, "new": x + 0.4 * rng.standard_normal(x.shape)}.items():
+        np.save(folder / f"{name}.npy", y)
+    return [folder / "old.npy", folder / "new.npy"]
+
+
+def drawn(panel) -> list[float]:
+    return [float(line.get_xdata()[0]) for line in panel.lines if line.get_marker() == "o"]
+
+
+def test_a_gate_shows_every_rule_with_its_limits(files: list[Path], tmp_path: Path) -> None:
+    run = anisoscope.gate(*files, out=tmp_path / "gate").run
+    assert run is not None
+    panels = figures_of(run)["gate"](run).axes
+    judged = [row for row in run.rows() if ": " in row.note]
+    assert [drawn(panel) for panel in panels] == [[row.value] for row in judged]
+    assert [panel.get_title("left").rpartition(": ")[2] for panel in panels] == [
+        row.note.partition(": ")[0] for row in judged
+    ]
+    bands = [(p.patches[0].get_x(), p.patches[0].get_x() + p.patches[0].get_width()) for p in panels]  # pyright: ignore
+    assert bands[0] == pytest.approx((-0.02, 0.02))
+    assert (bands[1][0], bands[2][0]) == pytest.approx((0.95, 0.99))
+
+
+def test_limits_on_both_sides_are_read_from_the_words() -> None:
+    assert limits_of("norm: at least 0.5 and at most 2e3") == (0.5, 2000.0)
+
+
+def test_two_clouds_show_cosines_and_what_they_share(files: list[Path], tmp_path: Path) -> None:
+    found = anisoscope.vectors(files[0], against=files[1], aligned=True, neighbours=False, out=tmp_path / "run")
+    assert found.run is not None
+    left, right = figures_of(found.run)["two_clouds"](found.run).axes
+    within = [found.value("mean_cosine", site=site) for site in ("vectors", "against")]
+    assert drawn(left) == [*within, found.value("cosine_between"), found.value("partner_cosine")]
+    assert found.value("linear_cka") in drawn(right)
+    alone = anisoscope.vectors(files[0], neighbours=False, out=tmp_path / "alone").run
+    assert alone is not None
+    assert not figures_of(alone)
