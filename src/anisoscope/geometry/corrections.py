@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,7 +53,8 @@ class Affine:
     @cached_property
     def single(self) -> Affine:
         """The same in float32."""
-        return Affine(**{name: array.astype(np.float32) for name, array in self.arrays.items()})
+        made: dict[str, Any] = {name: array.astype(np.float32) for name, array in self.arrays.items()}
+        return Affine(**made)
 
     @property
     def full(self) -> Array:

@@ -91,7 +91,7 @@ def choose(
 
 def _sides(
     fitted: Corrections, names: Sequence[str], dims: int | None, mean: NDArray[np.float64] | None
-) -> tuple[dict[str, Map], dict[str, Map]]:
+) -> tuple[Mapping[str, Map], Mapping[str, Map]]:
     """The map of every method, and that of queries: the same, about their own mean where there is one."""
     maps = {name: fitted.affine(name, dims=dims) for name in names}
     raw = partial(Affine.apply, fitted.affine("none"))
