@@ -95,13 +95,13 @@ KEPT = {
 """The metrics that a table keeps, by command; all of them where a command is not named."""
 COLUMNS = ("model", "step", "site", "metric", "positions", "value", "low", "high", "null", "n")
 LEFT_OUT = (
-    "figure_14",
-    "figure_19",
-    "figure_20",
-    "figure_21",
-    "figure_22",
-    "figure_M1",
-    "figure_M3",
+    "mean-product-by-step",
+    "query-key-clouds-on-keys",
+    "query-key-clouds-on-queries",
+    "mean-paths-on-keys",
+    "mean-paths-on-queries",
+    "partition-function",
+    "final-norm",
 )  # stay in the run
 LARGEST = {".svg": 300_000, ".png": 200_000}  # bytes: a larger PNG gets fewer colours, a larger SVG stays in the run
 

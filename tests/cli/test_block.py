@@ -51,7 +51,7 @@ def test_vocabulary_and_final_norm(command: Callable[..., Any], tmp_path: Path) 
     printed = command("vocabulary", model, "--out", tmp_path / "v", "--json")
     said = json.loads(printed.out)
     assert {"vocabulary.input", "vocabulary.output"} <= {row["site"] for row in said["measurements"]}
-    assert (tmp_path / "v/figures/figure_M1.svg").exists()
+    assert (tmp_path / "v/figures/partition-function.svg").exists()
     shown = command("vocabulary", model, "--out", tmp_path / "v", "--no-figures")
     assert "I(W)" in shown.out
     refused = command("vocabulary", model, "--data", "typo.txt", "--out", tmp_path / "w")
@@ -61,4 +61,4 @@ def test_vocabulary_and_final_norm(command: Callable[..., Any], tmp_path: Path) 
     shown = command("final-norm", model, *options, "--out", tmp_path / "n")
     assert "final_norm" in shown.out
     assert "no mean" in shown.out
-    assert (tmp_path / "n/figures/figure_M3.svg").exists()
+    assert (tmp_path / "n/figures/final-norm.svg").exists()

@@ -181,9 +181,13 @@ def test_the_run_is_drawn_and_told_like_that_of_a_sweep(tmp_path: Path) -> None:
         r"^The highest average cosine of a block is \S+ at step 0, .* at 8; heads", run.manifest["verdict"]
     )
     drawn = figures(run)
-    assert {"figure_11", "figure_12a", "figure_13", "figure_14", "figure_15", "figure_22", "hidden_cosine"} <= set(
-        drawn
-    )
+    assert {
+        "query-key-clouds",
+        "mean-path-common",
+        "alignment-by-step",
+        "mean-paths-on-queries",
+        "cosine-by-step",
+    } <= set(drawn)
     for draw in drawn.values():
         plt.close(draw(run))
     page = page_data([run])

@@ -115,6 +115,9 @@ def mark(figure: Figure, about: dict[str, Any], file: str) -> None:
         stand_in(figure, about["stands_in"])
     marks = {model.rpartition("/")[2]: whose for model, whose in about["marks"].items()}
     marks = {model: whose for model, whose in marks.items() if file.endswith(f"_{model}")} or marks  # one model alone
+    drawn = {place.rpartition("/")[2] for place in about["runs"]}
+    if marks and not drawn & marks.keys():  # models that a statement is held against, and the picture does not show
+        return
     kinds: dict[str, list[str]] = {}
     for model, whose in marks.items():
         kinds.setdefault(whose.partition(":")[0], []).append(model)
