@@ -32,7 +32,7 @@ def test_block_prints_a_table_or_one_object(command: Callable[..., Any], small: 
     assert "norms meet at N*" in shown.out
     assert len(shown.out.splitlines()) < 40
     assert (tmp_path / "rows.csv").read_text().count("\n") == len(said["measurements"]) + 1
-    assert (tmp_path / "run/figures/blocks_side_by_side.svg").exists()
+    assert (tmp_path / "run/figures/blocks-side-by-side.svg").exists()
     again = command("show", tmp_path / "run")
     assert again.out.splitlines() == shown.out.splitlines()[: len(again.out.splitlines())]
 

@@ -15,7 +15,18 @@ import numpy as np
 
 from anisoscope.errors import StoreError
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
-from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, heading, null_line, shown_name, style
+from anisoscope.report.figures.style import (
+    COLUMN,
+    INK,
+    NULL,
+    WIDE,
+    colour,
+    heading,
+    null_line,
+    series_name,
+    shown_name,
+    style,
+)
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -125,7 +136,7 @@ def figure_m3(run: Run) -> Figure:
         for panel in (middle, right):
             panel.axhline(0, color=NULL, linestyle=":", linewidth=1)
             panel.legend(loc="best", fontsize=6.5)
-        heading(figure, f"M3  {shown_name(norms[0].model)}")
+        heading(figure, f"M3  {series_name(norms[0].model)}")
     return figure
 
 

@@ -149,6 +149,15 @@ def shown_name(model: str) -> str:
     return model if model.startswith("stand-in/") else model.rpartition("/")[2]
 
 
+def series_name(model: str) -> str:
+    """The same for a checkpoint of a series, without its revision.
+
+    >>> series_name("EleutherAI/pythia-70m@step512")
+    'pythia-70m'
+    """
+    return shown_name(model).partition("@")[0]
+
+
 def save(figure: Figure, folder: Path | str, name: str, *, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Write the figure as SVG, PDF and PNG; the file names of what was written."""
     import matplotlib.pyplot as plt

@@ -14,7 +14,7 @@ import numpy as np
 
 from anisoscope.errors import StoreError
 from anisoscope.report.figures.curves import step_axis
-from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, heading, shown_name, style
+from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, heading, series_name, shown_name, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -47,7 +47,7 @@ def figure_m1(run: Run) -> Figure:
                 ):
                     _line(panel, run.rows(site=where, metric=metric), line, shade, f"{text}, {convention}")
             _reference(panel, run.rows(site=site, metric="partition_one_sided"))
-            panel.set(title=f"M1  {_matrix_name(run, site)}", ylim=(-0.03, 1.05))
+            panel.set(title=f"M1  {_model(run)}: {_matrix_name(run, site)}", ylim=(-0.03, 1.05))
             _step_axis(panel, run)
         panels[0, 0].set_ylabel("$I(W)$")
         figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside center right", fontsize=6.5)
@@ -169,5 +169,5 @@ def _step_axis(panel: Axes, run: Run) -> None:
 
 
 def _model(run: Run) -> str:
-    names = dict.fromkeys(shown_name(row.model) for row in run.rows(metric="partition_one_sided"))
+    names = dict.fromkeys(series_name(row.model) for row in run.rows(metric="partition_one_sided"))
     return ", ".join(list(names)[:3]) + (" …" if len(names) > 3 else "")
