@@ -104,7 +104,8 @@ def draw_layers(axes: Axes, rows: Sequence[Row], dimensions: Sequence[Row]) -> N
         _draw_null_by_site(axes, [[widths[row.model, row.site] for row in rows if row.model == m] for m in models])
     elif widths and (d := min(widths.values())) > 1:
         _draw_null(axes, float(cosine_quantile(0.95, d)), f"95 % of isotropic pairs, d = {d}", lines)
-    names = [shown_name(model) if len(models) == 1 else f"{glyph(i)} {shown_name(m)}" for i, m in enumerate(models)]
+    glyphs = [f"{glyph(i)} " for i in range(len(models))] if len(models) > 1 else [""]
+    names = [mark + shown_name(model) for mark, model in zip(glyphs, models, strict=True)]
     ends = [(float(y[-1]), name, colour(i)) for i, (name, (_, y)) in enumerate(zip(names, lines, strict=True))]
     label_lines(axes, ends, gap=min(0.062, 0.9 / len(ends)))
 

@@ -50,7 +50,7 @@ def figure_m1(run: Run) -> Figure:
             panel.set(title=f"M1  {_model(run)}: {_matrix_name(run, site)}", ylim=(-0.03, 1.05))
             _step_axis(panel, run)
         panels[0, 0].set_ylabel("$I(W)$")
-        figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside center right", fontsize=6.5)
+        figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right upper", fontsize=6.5)
     return figure
 
 
