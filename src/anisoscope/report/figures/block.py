@@ -283,7 +283,7 @@ def _probabilities(run: Run, model: str | None, names: dict[str, tuple[str, str]
     model = model or models_of(run)[0]
     with style():
         figure, axes = plt.subplots(figsize=(COLUMN, 2.4), layout="constrained")
-        ends, norms, uniform, reach = [], np.zeros(1), 1.0, 5.0
+        ends, norms, uniform, lowest, highest = [], np.zeros(1), 1.0, -5.0, 5.0
         for metric, (name, shade) in names.items():
             found = curve(run, model, "softmax", metric)
             norms, uniform = found.norms, found.null or 1.0
@@ -292,9 +292,9 @@ def _probabilities(run: Run, model: str | None, names: dict[str, tuple[str, str]
             )
             _draw(axes, Curve(norms, mean, low, high, draws, None), shade, draws=True)
             ends.append((mean[-1], name, shade))
-            reach = max(reach, 1.1 * float(np.abs([low, high]).max()))
+            lowest, highest = min(lowest, 1.1 * float(low.min())), max(highest, 1.1 * float(high.max()))
         null_line(axes, 0, f"uniform, 1/{1 / uniform:.0f}", above=False)
-        axes.set(xlabel="norm of the drift, $N$", xlim=(0, norms[-1]), ylim=(-reach, reach))
+        axes.set(xlabel="norm of the drift, $N$", xlim=(0, norms[-1]), ylim=(lowest, highest))
         axes.set_ylabel(f"probability {where},\nper cent above uniform")
         label_lines(axes, ends, gap=0.08)
         axes.set_title(f"{number}  {_title(run, model)}")

@@ -23,6 +23,7 @@ from anisoscope.report.figures.style import (
     INK,
     NULL,
     WIDE,
+    Side,
     colour,
     heading,
     missing,
@@ -362,12 +363,14 @@ def figure_hidden(run: Run) -> Figure:
     """Average cosine of hidden states over steps, one line per site."""
     d = next((int(row.value) for row in run.rows(metric="dimension") if row.value), 0)
     null = float(cosine_quantile(0.95, d)) if d > 1 else None
-    figure = _by_site(run, "mean_cosine", "average cosine", null=null, name=f"95 % of isotropic pairs, d = {d}")
+    figure = _by_site(
+        run, "mean_cosine", "average cosine", null=null, name=f"95 % of isotropic pairs, d = {d}", side="left"
+    )
     heading(figure, "Average cosine of hidden states")
     return figure
 
 
-def _by_site(run: Run, metric: str, label: str, *, null: float | None, name: str) -> Figure:
+def _by_site(run: Run, metric: str, label: str, *, null: float | None, name: str, side: Side = "right") -> Figure:
     """One line per site of the first seed, from light to dark with depth; other seeds as hairlines."""
     import matplotlib.pyplot as plt
 
@@ -390,7 +393,7 @@ def _by_site(run: Run, metric: str, label: str, *, null: float | None, name: str
         step_axis(axes, np.array(sorted(every)))
         axes.set(xlabel="step", ylabel=label)
         if null is not None:
-            null_line(axes, null, name)
+            null_line(axes, null, name, side=side)
         axes.margins(y=0.08)
         label_lines(axes, labels, gap=0.05)
         told = "" if seeds[0] is None else f"; seed {seeds[0]}" + (", hairlines: other seeds" if len(seeds) > 1 else "")
