@@ -17,19 +17,7 @@ import numpy as np
 
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
 from anisoscope.report.figures.curves import Line, label_lines, lines_of, ramp, short, step_axis
-from anisoscope.report.figures.style import (
-    COLUMN,
-    FAINT,
-    INK,
-    NULL,
-    WIDE,
-    Side,
-    colour,
-    heading,
-    missing,
-    null_line,
-    style,
-)
+from anisoscope.report.figures.style import COLUMN, FAINT, INK, NULL, WIDE, colour, heading, missing, null_line, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import is_part
 
@@ -363,14 +351,12 @@ def figure_hidden(run: Run) -> Figure:
     """Average cosine of hidden states over steps, one line per site."""
     d = next((int(row.value) for row in run.rows(metric="dimension") if row.value), 0)
     null = float(cosine_quantile(0.95, d)) if d > 1 else None
-    figure = _by_site(
-        run, "mean_cosine", "average cosine", null=null, name=f"95 % of isotropic pairs, d = {d}", side="left"
-    )
+    figure = _by_site(run, "mean_cosine", "average cosine", null=null, name=f"95 % of isotropic pairs, d = {d}")
     heading(figure, "Average cosine of hidden states")
     return figure
 
 
-def _by_site(run: Run, metric: str, label: str, *, null: float | None, name: str, side: Side = "right") -> Figure:
+def _by_site(run: Run, metric: str, label: str, *, null: float | None, name: str) -> Figure:
     """One line per site of the first seed, from light to dark with depth; other seeds as hairlines."""
     import matplotlib.pyplot as plt
 
@@ -393,7 +379,7 @@ def _by_site(run: Run, metric: str, label: str, *, null: float | None, name: str
         step_axis(axes, np.array(sorted(every)))
         axes.set(xlabel="step", ylabel=label)
         if null is not None:
-            null_line(axes, null, name, side=side)
+            null_line(axes, null, name, side="left" if metric == "mean_cosine" else "right")
         axes.margins(y=0.08)
         label_lines(axes, labels, gap=0.05)
         told = "" if seeds[0] is None else f"; seed {seeds[0]}" + (", hairlines: other seeds" if len(seeds) > 1 else "")
