@@ -95,15 +95,15 @@ KEPT = {
 """The metrics that a table keeps, by command; all of them where a command is not named."""
 COLUMNS = ("model", "step", "site", "metric", "positions", "value", "low", "high", "null", "n")
 LEFT_OUT = (
-    "figure_14",
-    "figure_19",
-    "figure_20",
-    "figure_21",
-    "figure_22",
-    "figure_M1",
-    "figure_M3",
+    "mean-product-by-step",
+    "query-key-clouds-on-keys",
+    "query-key-clouds-on-queries",
+    "mean-paths-on-keys",
+    "mean-paths-on-queries",
+    "partition-function",
+    "final-norm",
 )  # stay in the run
-LARGEST = {".svg": 300_000, ".png": 200_000}  # bytes: a larger PNG gets fewer colours, a larger SVG stays in the run
+LARGEST = 200_000  # bytes: a larger picture gets fewer colours
 
 
 def main() -> None:
@@ -147,13 +147,13 @@ def perform(name: str, places: dict[str, str], folder: Path) -> None:
     page = DOCS / ("studies" if words[0] == "intervene" else "gallery")
     write_table(open_run(folder), page / "tables" / f"{name}.csv", kept=KEPT.get(words[0]))
     (page / "figures").mkdir(parents=True, exist_ok=True)
-    for figure in sorted((folder / "figures").glob("*.*")):
+    for figure in sorted((folder / "figures").glob("*.png")):
         target = page / "figures" / f"{name}-{figure.name}"
         if figure.stem in LEFT_OUT:
             continue
-        if figure.stat().st_size <= LARGEST.get(figure.suffix, 0):
+        if figure.stat().st_size <= LARGEST:
             shutil.copyfile(figure, target)
-        elif figure.suffix == ".png":
+        else:
             Image.open(figure).convert("RGB").quantize(256).save(target, optimize=True)
 
 

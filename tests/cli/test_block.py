@@ -24,7 +24,7 @@ def test_block_prints_a_table_or_one_object(command: Callable[..., Any], small_c
     assert "norms meet at N*" in shown.out
     assert len(shown.out.splitlines()) < 40
     assert (tmp_path / "rows.csv").read_text().count("\n") == len(said["measurements"]) + 1
-    assert (tmp_path / "run/figures/blocks_side_by_side.svg").exists()
+    assert (tmp_path / "run/figures/blocks-side-by-side.svg").exists()
     again = command("show", tmp_path / "run")
     assert again.out.splitlines() == shown.out.splitlines()[: len(again.out.splitlines())]
 
@@ -43,7 +43,7 @@ def test_vocabulary_and_final_norm(command: Callable[..., Any], tmp_path: Path) 
     printed = command("vocabulary", model, "--out", tmp_path / "v", "--json")
     said = json.loads(printed.out)
     assert {"vocabulary.input", "vocabulary.output"} <= {row["site"] for row in said["measurements"]}
-    assert (tmp_path / "v/figures/figure_M1.svg").exists()
+    assert (tmp_path / "v/figures/partition-function.svg").exists()
     shown = command("vocabulary", model, "--out", tmp_path / "v", "--no-figures")
     assert "I(W)" in shown.out
     refused = command("vocabulary", model, "--data", "typo.txt", "--out", tmp_path / "w")
@@ -53,4 +53,4 @@ def test_vocabulary_and_final_norm(command: Callable[..., Any], tmp_path: Path) 
     shown = command("final-norm", model, *options, "--out", tmp_path / "n")
     assert "final_norm" in shown.out
     assert "no mean" in shown.out
-    assert (tmp_path / "n/figures/figure_M3.svg").exists()
+    assert (tmp_path / "n/figures/final-norm.svg").exists()

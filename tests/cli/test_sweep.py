@@ -45,9 +45,9 @@ def test_a_sweep_draws_the_figures_of_what_it_looked_at(command, folder: Path, t
     given = ["sweep", str(folder), "--data", str(folder / "lines.txt"), "--sites", "hidden", *FAST]
     result = command(*given, "--out", str(tmp_path / "run"))
     assert {path.name for path in (tmp_path / "run/figures").iterdir()} == {
-        f"hidden_cosine.{kind}" for kind in ("svg", "pdf", "png")
+        f"cosine-by-step.{kind}" for kind in ("svg", "pdf", "png")
     }
-    assert "hidden_cosine.svg" in result.out.replace("\n", "")
+    assert "cosine-by-step.svg" in result.out.replace("\n", "")
 
 
 def test_attention_gives_one_json_object_a_csv_and_heat_maps(command, folder: Path, tmp_path: Path) -> None:

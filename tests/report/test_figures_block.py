@@ -44,16 +44,16 @@ def texts_of(figure) -> str:
 def test_every_figure_of_a_block_run_is_drawn_and_saved(block_run: Run, tmp_path: Path) -> None:
     figures = block.figures(block_run)
     assert {name.partition("_bert")[0] for name in figures if "bert" in name} == {
-        "figure_6a",
-        "figure_6b",
-        "figure_7",
-        "figure_8a",
-        "figure_8b",
-        "figure_9",
-        "figure_10",
+        "block-cosine",
+        "block-norm",
+        "block-scores",
+        "block-query-key-cosine",
+        "block-query-key-norm",
+        "block-row-probabilities",
+        "block-sequence-probabilities",
     }
-    assert {name for name in figures if "convnext" in name} == {"figure_6a_convnext", "figure_6b_convnext"}
-    assert "blocks_side_by_side" in figures
+    assert {name for name in figures if "convnext" in name} == {"block-cosine_convnext", "block-norm_convnext"}
+    assert "blocks-side-by-side" in figures
     for name, draw in figures.items():
         paths = save(draw(block_run), tmp_path, name, formats=("svg",))
         assert paths[0].stat().st_size > 5000
@@ -86,6 +86,19 @@ def test_figure_7_shows_the_draws_that_move_most(block_run: Run) -> None:
     words = texts_of(block.figure_7(block_run, model="bert"))
     assert f"draw {means.argmin()}" in words
     assert f"draw {means.argmax()}" in words
+
+
+@pytest.mark.parametrize(("number", "metric"), [("9", "max_probability"), ("10", "sequence_max_probability")])
+def test_probabilities_are_shown_as_per_cent_of_the_uniform_one(block_run: Run, number: str, metric: str) -> None:
+    axes = getattr(block, f"figure_{number}")(block_run, model="bert").axes[0]
+    found = block.curve(block_run, "bert", "softmax", metric)
+    expected = 100 * (found.mean * 32 - 1)  # 32 keys
+    assert any(np.allclose(line.get_ydata(), expected) for line in axes.lines if len(line.get_ydata()) == 4)
+    assert axes.get_ylim()[1] >= 5
+
+
+def test_an_uneven_axis_says_so(block_run: Run) -> None:
+    assert "logarithmic" in block.figure_6a(block_run, model="bert").axes[-1].get_xlabel()
 
 
 def test_another_run_is_refused(tmp_path: Path) -> None:
@@ -137,6 +150,17 @@ def test_vocabulary_figures_over_a_series(tmp_path: Path) -> None:
     assert all(save(figure, tmp_path, name, formats=("png",)) for name, figure in (("m1", m1), ("m4", m4)))
 
 
+def test_counted_tokens_have_a_colour_key(tmp_path: Path) -> None:
+    rows = [Row(model="m", site="vocabulary.output", metric="partition_one_sided", value=0.5)]
+    arrays = {"0/vocabulary.output/points": np.arange(8.0).reshape(4, 2)}
+    counted = arrays | {"0/vocabulary.output/counts": np.array([0, 1, 10, 1000])}
+    plain, keyed = (stored(tmp_path / name, "vocabulary", rows, a) for name, a in (("a", arrays), ("b", counted)))
+    assert [axes.get_ylabel() for axes in vocabulary.figure_m4(keyed).axes[1:]] == [
+        "times seen in the text; grey: never"
+    ]
+    assert len(vocabulary.figure_m4(plain).axes) == 1
+
+
 @pytest.mark.parametrize("name", ["gpt2", "bert"])
 def test_norm_figures_of_pre_and_post_norm_models(name: str, tmp_path: Path) -> None:
     texts = [f"line {k}, and {k * k} more" for k in range(30)]
@@ -148,6 +172,8 @@ def test_norm_figures_of_pre_and_post_norm_models(name: str, tmp_path: Path) -> 
         assert len(final_norm.closing_norms(run.rows())) == len(models) * (3 if name == "bert" else 1)
         for label, draw in final_norm.figures(run).items():
             assert save(draw(run), tmp_path, label, formats=("png",))[0].stat().st_size > 5000
+        named = {label.get_text() for axes in final_norm.figure_m3(run).axes for label in axes.get_yticklabels()}
+        assert ("before the norm" in named) == (name == "gpt2" and len(models) == 1)  # one norm, once: bars with names
         stack = final_norm.figure_m2(run)
         assert len(stack.axes) == 1  # a series is one model: its last step
         assert Path(models[-1]).name in texts_of(stack)

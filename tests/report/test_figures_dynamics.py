@@ -88,9 +88,12 @@ def texts(figure) -> str:
 
 
 def test_a_run_of_several_seeds_and_steps_has_all_figures(run: Run, tmp_path: Path) -> None:
-    names = {*(f"figure_{n}" for n in (11, "12a", "12b", 13, 14, 15, 19, 20, 21, 22, 23)), "hidden_cosine"}
+    names = {f"query-key-clouds{plane}" for plane in ("", "-on-keys", "-on-queries")}
+    names |= {f"mean-path-{kind}" for kind in ("common", "opposite")}
+    names |= {f"mean-paths-on-{plane}" for plane in ("keys", "queries")}
+    names |= {f"{what}-by-step" for what in ("alignment", "mean-product", "entropy", "cosine")} | {"alignment-by-seed"}
     assert set(dynamics.figures(run)) == names
-    assert set(dynamics.figures(stored(tmp_path / "one", (0,)))) == names - {"figure_23"}
+    assert set(dynamics.figures(stored(tmp_path / "one", (0,)))) == names - {"alignment-by-seed"}
 
 
 def test_a_figure_with_parts_is_written_in_three_formats(run: Run, tmp_path: Path) -> None:
@@ -150,7 +153,7 @@ def test_cosines_have_a_panel_per_layer_a_line_per_head_and_the_null_band(run: R
     for axes in panels:
         assert len([line for line in axes.lines if len(line.get_xdata()) == len(STEPS)]) == lines
         assert len(axes.collections) == lines  # the intervals
-        (band,) = [patch for patch in axes.patches if patch.get_label() == "null"]
+        (band,) = axes.patches
         low, high = band.get_y(), band.get_y() + band.get_height()
         assert (low, high) == pytest.approx((-1.96 / D**0.5, 1.96 / D**0.5))
 
@@ -161,7 +164,7 @@ def test_products_keep_their_order_of_magnitude_readable(run: Run) -> None:
     assert drawn.axes[0].get_yscale() == "symlog"
 
 
-def test_entropy_has_a_line_a_layer_under_that_of_uniform_attention(run: Run) -> None:
+def test_entropy_has_a_line_per_layer_under_that_of_uniform_attention(run: Run) -> None:
     (axes,) = dynamics.figure_15(run).axes
     curves = [line for line in axes.lines if len(line.get_xdata()) == len(STEPS)]
     assert len(curves) == 2 * LAYERS  # the second seed as hairlines
@@ -175,9 +178,24 @@ def test_hidden_states_have_the_isotropic_pairs_to_compare_with(run: Run) -> Non
     assert any("95 % of isotropic pairs, d = 64" in text.get_text() for text in axes.texts)
 
 
-def test_stand_ins_are_marked(run: Run) -> None:
-    for draw in (dynamics.figure_11, dynamics.figure_12, dynamics.figure_13, dynamics.figure_15):
-        assert "STAND-IN: a small BERT" in texts(draw(run, stands_in="a small BERT"))
+def test_bands_are_announced_only_where_they_are_drawn(run: Run) -> None:
+    assert "bands: 95 %" in texts(dynamics.figure_15(run))
+    assert "bands" not in texts(dynamics.figure_hidden(run))  # its rows have no intervals
+
+
+@pytest.mark.parametrize("number", ["11", "12a", "12b", "13", "14", "15", "19", "20", "21", "22", "23"])
+def test_a_title_begins_with_the_number_of_the_paper(run: Run, number: str) -> None:
+    drawn = getattr(dynamics, f"figure_{number}")(run)
+    assert any(text.get_text().startswith(f"{number}  ") for text in drawn.findobj(plt.Text))
+
+
+@pytest.mark.parametrize("number", ["12a", "12b", "21", "22"])
+def test_the_names_of_the_two_ends_of_paths_do_not_cover_each_other(run: Run, number: str) -> None:
+    drawn = getattr(dynamics, f"figure_{number}")(run)
+    drawn.canvas.draw()
+    for axes in drawn.axes:
+        query, key = (part.get_window_extent() for part in axes.texts if ", step 256" in part.get_text())
+        assert not query.overlaps(key)
 
 
 def test_a_run_without_heads_says_what_it_lacks(tmp_path: Path) -> None:

@@ -14,12 +14,13 @@ from matplotlib.text import Annotation
 
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
 from anisoscope.report.figures.measure import figure_drift_tests, figure_layers, figures
-from anisoscope.report.figures.style import PALETTE, save
+from anisoscope.report.figures.style import PALETTE, colour, glyph, marker, save
 from anisoscope.runs.store import Run, write_run
 from anisoscope.runs.table import Row
 
 SITES = ("embeddings", "block.0", "block.1", "block.2", "final_norm")
 COSINES = (0.05, 0.2, 0.35, 0.6, 0.1)
+PLACES = (("tokens", "a"), ("tokens", "b"), ("speech", "c"))
 
 
 def layer_rows(model: str, sites=SITES, cosines=COSINES, *, dimension: float = 64.0) -> list[Row]:
@@ -30,12 +31,13 @@ def layer_rows(model: str, sites=SITES, cosines=COSINES, *, dimension: float = 6
     return [*rows, *(Row(model=model, site=site, metric="dimension", value=dimension) for site in sites)]
 
 
-def p_rows(model: str, **p: float | None) -> list[Row]:
-    return [Row(model=model, site="layers", metric=f"spearman_{against}_p", value=v) for against, v in p.items()]
+def p_rows(model: str, *, sign: float = 1.0, **p: float | None) -> list[Row]:
+    rows = [Row(model=model, site="layers", metric=f"spearman_{against}_p", value=v) for against, v in p.items()]
+    return rows + [Row(model=model, site="layers", metric=f"spearman_{against}", value=sign * 0.5) for against in p]
 
 
-def run_of(rows: list[Row], folder: Path) -> Run:
-    return write_run(folder / "run", command="measure", settings={}, rows=rows, protocol={})
+def run_of(rows: list[Row], folder: Path, name: str = "run") -> Run:
+    return write_run(folder / name, command="measure", settings={}, rows=rows, protocol={})
 
 
 def texts_in(figure: Figure) -> list[str]:
@@ -118,7 +120,7 @@ def test_labels_do_not_cover_each_other_nor_the_panel(tmp_path):
     figure = figure_layers(run_of(rows, tmp_path))
     figure.canvas.draw()
     panel = figure.axes[0].get_window_extent()
-    labels = [part for part in figure.axes[0].findobj(Annotation) if part.get_text().startswith("model-")]
+    labels = [part for part in figure.axes[0].findobj(Annotation) if "model-" in part.get_text()]
     boxes = sorted((label.get_window_extent() for label in labels), key=lambda box: box.y0)
     assert len(boxes) == 4
     assert all(box.x0 >= panel.x1 for box in boxes)
@@ -137,20 +139,40 @@ def test_the_name_of_the_null_avoids_the_curves(tmp_path):
         assert not (box.x0 <= x <= box.x1 and box.y0 <= y <= box.y1)
 
 
-def test_stand_ins_are_marked(tmp_path):
-    run = run_of(layer_rows("m"), tmp_path)
-    assert any("STAND-IN: tiny" in text for text in texts_in(figure_layers(run, stands_in="tiny")))
-    assert not any("STAND-IN" in text for text in texts_in(figure_layers(run)))
+def test_every_line_of_many_has_its_own_look():
+    looks = {(colour(index), marker(index)) for index in range(81)}
+    assert len(looks) == 81
+    assert len({(colour(index), glyph(index)) for index in range(81)}) == 81
 
 
 def test_the_drift_tests_show_each_p_beside_the_line_of_significance(tmp_path):
     rows = p_rows("a", drift_norm=0.2, drift_ratio=0.003) + p_rows("b", drift_norm=0.04, drift_ratio=None)
     figure = figure_drift_tests(run_of(rows, tmp_path))
     axes = figure.axes[0]
-    points = [part.get_offsets()[:, 0].tolist() for part in axes.collections if isinstance(part, PathCollection)]
-    assert points == [[0.2, 0.04], [0.003]]
+    assert [offsets[:, 0].tolist() for offsets, _ in drawn_points(figure)] == [[0.2, 0.04], [0.003]]
     assert [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":"] == [0.05]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+
+
+def drawn_points(figure: Figure) -> list[Any]:
+    """Places and faces of the points of every kind."""
+    parts = [part for part in figure.axes[0].collections if isinstance(part, PathCollection)]
+    return [(part.get_offsets(), part.get_facecolors()) for part in parts if len(part.get_offsets())]
+
+
+def test_a_negative_correlation_has_an_open_marker(tmp_path):
+    rows = p_rows("a", drift_norm=0.2) + p_rows("b", sign=-1.0, drift_norm=0.04)
+    ((_, faces),) = drawn_points(figure_drift_tests(run_of(rows, tmp_path)))
+    assert [tuple(face) == (1, 1, 1, 1) for face in faces] == [False, True]
+
+
+def test_several_runs_are_grouped_by_the_folder_that_holds_them(tmp_path):
+    runs = [run_of(p_rows(name, drift_norm=0.1), tmp_path / group, name) for group, name in PLACES]
+    figure = figure_drift_tests(runs)
+    assert {"tokens", "speech"} <= set(texts_in(figure))
+    borders = [line.get_ydata()[0] for line in figure.axes[0].lines if line.get_linestyle() == "-"]
+    assert borders == [1.5]
+    assert "tokens" not in texts_in(figure_drift_tests(runs[0]))
 
 
 def test_a_run_without_layers_to_correlate_has_no_drift_figure(tmp_path):

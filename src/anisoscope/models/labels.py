@@ -1,12 +1,12 @@
 """Short names for models that appear together: `A/model` and `B/model` where both are called `model`.
 
 A folder is called by its last part, and by as many parents as it takes to tell it from the others. A Hub id stays as it
-is. What is named twice is numbered.
+is, with its revision. What is named twice is numbered.
 
 >>> labels(["runs/a/checkpoint-10", "runs/b/checkpoint-10", "openai-community/gpt2"])
 ['a/checkpoint-10', 'b/checkpoint-10', 'openai-community/gpt2']
->>> labels(["gpt2", "gpt2"])
-['gpt2', 'gpt2 (2)']
+>>> labels(["gpt2", "gpt2", "EleutherAI/pythia-70m@step512"])
+['gpt2', 'gpt2 (2)', 'EleutherAI/pythia-70m@step512']
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
+_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?(@[\w.-]+)?")
 
 
 def labels(names: Sequence[str]) -> list[str]:

@@ -264,4 +264,4 @@ def test_a_model_that_reads_data_of_its_own_says_so_and_nothing_else(tmp_path: P
         (tmp_path / place).mkdir(parents=True)
     (tmp_path / "Graylab/AntiBERTy/config.json").write_text("{}")
     scale = Scale("local", text=("wiki.txt",), models_dir=str(tmp_path))
-    assert scale.about_run_data("characters") == [f"{tmp_path}/data/antibodies for AntiBERTy"]
+    assert scale.about_run_data("characters") == ["data/antibodies for AntiBERTy"]

@@ -274,7 +274,7 @@ def test_a_study_goes_on_in_pieces_and_a_finished_one_is_used_again(text, tmp_pa
     drawn = {name: draw(open_run(out)) for name, draw in figures(open_run(out)).items()}
     assert {name: len(figure.axes) for name, figure in drawn.items()} == {
         "variants": len(PANELS) + 1,
-        "variants_differences": len(CHANGES),
+        "variants-differences": len(CHANGES),
     }
 
 
@@ -340,3 +340,14 @@ def test_a_single_seed_is_drawn_without_intervals(tmp_path) -> None:
     figure = figure_variants(run)
     assert [axes.get_title(loc="left") for axes in figure.axes[1:]] == [title for _, title, _ in PANELS]
     assert list(figures(run)) == ["variants"], "without a control there is no difference to draw"
+
+
+def test_losses_of_different_objectives_share_no_axis(tmp_path) -> None:
+    rows = [
+        Row(model=arm, metric="validation_loss", value=loss) for arm, loss in (("clm", 2.34), ("headless_clm", 5.71))
+    ]
+    run = write_run(tmp_path, command="variants", settings={"compare": "objectives"}, rows=rows)
+    axes = figure_variants(run).axes[0]
+    words = [text.get_text() for text in axes.texts]
+    assert words == ["clm: 2.34 nats", "headless clm: 5.71 nats", "different tasks: not to be compared"]
+    assert not axes.lines

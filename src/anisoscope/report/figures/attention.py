@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anisoscope.report.figures.style import COLUMN, INK, NULL, missing, stand_in, style
+from anisoscope.report.figures.style import COLUMN, INK, NULL, missing, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -35,7 +35,7 @@ def figures(run: Run) -> dict[str, Draw]:
     return {metric: partial(figure_heads, metric=metric) for metric in _MAPS if run.rows(metric=metric)}
 
 
-def figure_heads(run: Run, *, metric: str, stands_in: str | None = None) -> Figure:
+def figure_heads(run: Run, *, metric: str) -> Figure:
     """The heat map of one metric."""
     import matplotlib.pyplot as plt
 
@@ -65,8 +65,6 @@ def figure_heads(run: Run, *, metric: str, stands_in: str | None = None) -> Figu
             bar.ax.text(-0.05, null, "▶", transform=at, ha="right", va="center", fontsize=6, color=INK)
         circled = f"; circles: {len(unsure)} heads within the null" if unsure else ""
         figure.supxlabel(f"{rows[0].model}\npointer on the bar: null{circled}", fontsize=6.5, color=NULL)
-        if stands_in:
-            stand_in(figure, stands_in)
     return figure
 
 

@@ -1,8 +1,9 @@
 """Figures 6 to 10 of *Anisotropy Is Inherent to Self-Attention in Transformers*, from a run of `anisoscope block`.
 
 Every curve is the average over draws of weights, vectors and direction, with its 95 % interval as a band and the single
-draws as hairlines (the paper shows one draw). The axis of the drift norm N is linear near 0 and logarithmic from 1 on
-where what happens happens at small N.
+draws as hairlines (the paper shows one draw). The axis of the drift norm N is linear to 1 and logarithmic beyond where
+everything happens at small N, and says so. Probabilities (9, 10) are shown in per cent of the uniform one: the changes
+are of a few per cent.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from anisoscope.report.figures.style import (
     NULL,
     WIDE,
     colour,
-    label_ends,
+    heading,
     missing,
     null_line,
     side_by_side,
     style,
 )
+from anisoscope.report.figures.style.curves import label_lines
 from anisoscope.runs.store import Run
 
 if TYPE_CHECKING:
@@ -88,11 +90,11 @@ def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
     found: dict[str, Callable[[Run], Figure]] = {}
     for model in models:
         attentive = bool(run.rows(model=model, site="softmax", metric="max_probability", seed=None))
-        drawn = _ALL if attentive else {name: draw for name, draw in _ALL.items() if name.startswith("figure_6")}
+        drawn = _ALL if attentive else {name: _ALL[name] for name in _WITHOUT_ATTENTION}
         suffix = "" if len(models) == 1 else "_" + "".join(c if c.isalnum() else "-" for c in model)
         found |= {f"{name}{suffix}": partial(draw, model=model) for name, draw in drawn.items()}
     if len(models) > 1:
-        found["blocks_side_by_side"] = figure_side_by_side
+        found["blocks-side-by-side"] = figure_side_by_side
     return found
 
 
@@ -163,7 +165,7 @@ def figure_7(run: Run, *, model: str | None = None) -> Figure:
             panel.grid(axis="y", visible=False)
             panel.tick_params(axis="y", length=0)
         title = f"7  {_title(run, model)}: the two whose mean moves most; a tick is the mean of a head"
-        figure.suptitle(title, fontsize=8.5, fontweight="bold", x=0.01, ha="left")
+        heading(figure, title)
     return figure
 
 
@@ -213,13 +215,13 @@ def figure_9(run: Run, *, model: str | None = None) -> Figure:
         "median_probability": ("median", _THIRD),
         "min_probability": ("smallest", _IN),
     }
-    return _probabilities(run, model, names, "9", "probability in a row")
+    return _probabilities(run, model, names, "9", "of a row")
 
 
 def figure_10(run: Run, *, model: str | None = None) -> Figure:
     """Largest and smallest probability of a whole sequence, averaged over sequences, against N."""
     names = {"sequence_max_probability": ("largest", _OUT), "sequence_min_probability": ("smallest", _IN)}
-    return _probabilities(run, model, names, "10", "probability in a sequence")
+    return _probabilities(run, model, names, "10", "of a sequence")
 
 
 def figure_side_by_side(run: Run) -> Figure:
@@ -255,32 +257,38 @@ def figure_side_by_side(run: Run) -> Figure:
 
 
 _ALL: dict[str, Callable[..., Figure]] = {
-    "figure_6a": figure_6a,
-    "figure_6b": figure_6b,
-    "figure_7": figure_7,
-    "figure_8a": figure_8a,
-    "figure_8b": figure_8b,
-    "figure_9": figure_9,
-    "figure_10": figure_10,
+    "block-cosine": figure_6a,
+    "block-norm": figure_6b,
+    "block-scores": figure_7,
+    "block-query-key-cosine": figure_8a,
+    "block-query-key-norm": figure_8b,
+    "block-row-probabilities": figure_9,
+    "block-sequence-probabilities": figure_10,
 }
+_WITHOUT_ATTENTION = ("block-cosine", "block-norm")
 
 
-def _probabilities(run: Run, model: str | None, names: dict[str, tuple[str, str]], number: str, ylabel: str) -> Figure:
+def _probabilities(run: Run, model: str | None, names: dict[str, tuple[str, str]], number: str, where: str) -> Figure:
+    """Probabilities against N, as their distance from the uniform one in per cent."""
     import matplotlib.pyplot as plt
 
     model = model or models_of(run)[0]
     with style():
         figure, axes = plt.subplots(figsize=(COLUMN, 2.4), layout="constrained")
-        ends, norms, uniform = [], np.zeros(1), 0.0
+        ends, norms, uniform, lowest, highest = [], np.zeros(1), 1.0, -5.0, 5.0
         for metric, (name, shade) in names.items():
             found = curve(run, model, "softmax", metric)
-            _draw(axes, found, shade, draws=True)
-            norms, uniform = found.norms, found.null or 0.0
-            ends.append((norms[-1] * 1.015, found.mean[-1], name, shade))
-        null_line(axes, uniform, f"uniform: {uniform:.5f}", side="center", above=False)
-        axes.set(ylabel=ylabel, xlabel="norm of the drift, $N$", xlim=(0, norms[-1]))
-        axes.ticklabel_format(axis="y", style="sci", scilimits=(-3, -3), useMathText=True)
-        label_ends(axes, ends, gap=0.08)
+            norms, uniform = found.norms, found.null or 1.0
+            low, mean, high, draws = (
+                100 * (part / uniform - 1) for part in (found.low, found.mean, found.high, found.draws)
+            )
+            _draw(axes, Curve(norms, mean, low, high, draws, None), shade, draws=True)
+            ends.append((mean[-1], name, shade))
+            lowest, highest = min(lowest, 1.1 * float(low.min())), max(highest, 1.1 * float(high.max()))
+        null_line(axes, 0, f"uniform, 1/{1 / uniform:.0f}", above=False)
+        axes.set(xlabel="norm of the drift, $N$", xlim=(0, norms[-1]), ylim=(lowest, highest))
+        axes.set_ylabel(f"probability {where},\nper cent above uniform")
+        label_lines(axes, ends, gap=0.08)
         axes.set_title(f"{number}  {_title(run, model)}")
     return figure
 
@@ -311,7 +319,7 @@ def _norm_axis(axes: Axes, norms: Array) -> None:
     ticks = [tick for tick in (0, 0.5, 1, 2, 5, 10, 20, 60) if tick <= norms[-1]]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.set_xlabel("norm of the drift, $N$")
+    axes.set_xlabel("norm of the drift, $N$ (linear to 1, then logarithmic)")
 
 
 def _title(run: Run, model: str) -> str:
@@ -325,7 +333,7 @@ def _root_d(axes: Axes, run: Run, model: str) -> None:
     if not predicted or predicted[0].value is None:
         return
     root = predicted[0].value ** 0.5
-    null_line(axes, root, f"$\\sqrt{{d}}$ = {root:.2f}, LayerNorm's scale")
+    null_line(axes, root, f"$\\sqrt{{d}}$ = {root:.2f}")
 
 
 def _mark_fixed_point(axes: Axes, run: Run, model: str, entering: Curve) -> None:

@@ -15,7 +15,18 @@ import numpy as np
 
 from anisoscope.errors import StoreError
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
-from anisoscope.report.figures.style import INK, NULL, WIDE, colour, null_line, shown_name, side_by_side, style
+from anisoscope.report.figures.style import (
+    INK,
+    NULL,
+    WIDE,
+    colour,
+    heading,
+    null_line,
+    series_name,
+    shown_name,
+    side_by_side,
+    style,
+)
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -24,6 +35,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ABLATED = {"without_bias": "$b=0$", "unit_gain": "$g=1$", "mean_removed": "mean removed"}
+_COSINES = (
+    ("implied_cosine", "implied, $r^2/(1+r^2)$", INK),
+    ("mean_cosine_before", "before the norm", colour(0)),
+    ("mean_cosine", "after the norm", colour(1)),
+)
 _PAIRS = {
     "mean_cosine": "all pairs",
     "mean_cosine_inter": "between sequences",
@@ -63,9 +79,9 @@ def closing_norms(rows: Sequence[Row]) -> list[ClosingNorm]:
 
 def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
     """The figures that a run of `final-norm` can show."""
-    found: dict[str, Callable[[Run], Figure]] = {"figure_M2": figure_m2}
+    found: dict[str, Callable[[Run], Figure]] = {"cosine-by-layer": figure_m2}
     if closing_norms(run.rows()):
-        found["figure_M3"] = figure_m3
+        found["final-norm"] = figure_m3
     return found
 
 
@@ -98,12 +114,12 @@ def figure_m3(run: Run) -> Figure:
     along, label = _axis(norms)
     with style():
         figure, (left, middle, right) = plt.subplots(1, 3, figsize=(WIDE, 2.5), layout="constrained")
+        if len(along) == 1:
+            _of_one_norm((left, middle, right), along[0][1])
+            heading(figure, f"M3  {shown_name(norms[0].model)}, {norms[0].site}")
+            return figure
         _parameters(left, along)
-        for metric, text, shade in (
-            ("implied_cosine", "implied, $r^2/(1+r^2)$", INK),
-            ("mean_cosine_before", "before the norm", colour(0)),
-            ("mean_cosine", "after the norm", colour(1)),
-        ):
+        for metric, text, shade in _COSINES:
             _line(middle, [(x, norm.row(metric)) for x, norm in along], text, shade, dashed=shade == INK)
         for index, (name, text) in enumerate({"as_it_is": "as it is", **ABLATED}.items()):
             _line(right, [(x, norm.ablated(name)) for x, norm in along], text, colour(index + 1))
@@ -115,8 +131,35 @@ def figure_m3(run: Run) -> Figure:
         for panel in (middle, right):
             panel.axhline(0, color=NULL, linestyle=":", linewidth=1)
             panel.legend(loc="best", fontsize=6.5)
-        figure.suptitle(f"M3  {shown_name(norms[0].model)}", fontsize=8.5, fontweight="bold", x=0.01, ha="left")
+        heading(figure, f"M3  {series_name(norms[0].model)}")
     return figure
+
+
+def _of_one_norm(panels: Sequence[Axes], norm: ClosingNorm) -> None:
+    """A norm that was measured once: named bars in place of lines of one point."""
+    left, middle, right = panels
+    parts = (("gain_norm", "$\\|g\\|$", colour(2)), ("bias_norm", "$\\|b\\|$", colour(3)))
+    _bars(left, [(text, norm.row(metric), shade) for metric, text, shade in parts])
+    _bars(middle, [(text, norm.row(metric), shade) for metric, text, shade in _COSINES])
+    kept = {"as_it_is": "as it is", **ABLATED}
+    _bars(right, [(text, norm.ablated(name), colour(index + 1)) for index, (name, text) in enumerate(kept.items())])
+    left.set_title("parameters of the norm")
+    middle.set(title="mean cosine", xlim=(min(-0.04, middle.get_xlim()[0]), 1.04))
+    right.set(title="after the norm, ablated", xlim=(min(-0.04, right.get_xlim()[0]), 1.04))
+
+
+def _bars(panel: Axes, named: Sequence[tuple[str, Row | None, str]]) -> None:
+    shown = [(text, row, shade) for text, row, shade in named if row is not None and row.value is not None]
+    for place, (_, row, shade) in enumerate(shown):
+        panel.barh(place, row.value or 0.0, color=shade, alpha=0.8, height=0.6)
+        if row.low is not None and row.high is not None:
+            panel.hlines(place, row.low, row.high, color=INK, linewidth=0.9)
+        words = f" {row.value:,.0f}" if abs(row.value or 0.0) >= 100 else f" {row.value:.3g}"
+        panel.annotate(words, (max(row.value or 0.0, row.high or 0.0), place), va="center", fontsize=6.5)
+    panel.set_yticks(range(len(shown)), [text for text, _, _ in shown])
+    panel.set_ylim(len(shown) - 0.4, -0.6)
+    panel.grid(axis="y", visible=False)
+    panel.margins(x=0.25)
 
 
 def _stack(rows: Sequence[Row]) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from anisoscope.report.figures.style import NULL, WIDE, colour, missing, side_by_side, stand_in, style
+from anisoscope.report.figures.style import NULL, WIDE, colour, missing, side_by_side, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -30,7 +30,7 @@ def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
     return {"interventions": figure_interventions}
 
 
-def figure_interventions(run: Run, *, stands_in: str | None = None) -> Figure:
+def figure_interventions(run: Run) -> Figure:
     """The changes, side by side."""
 
     found = {metric: {row.site: row for row in run.rows(metric=metric) if row.value is not None} for metric in _PANELS}
@@ -60,8 +60,6 @@ def figure_interventions(run: Run, *, stands_in: str | None = None) -> Figure:
             fontsize=6.5,
             color=NULL,
         )
-        if stands_in:
-            stand_in(figure, stands_in)
     return figure
 
 

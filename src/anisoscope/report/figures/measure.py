@@ -1,8 +1,8 @@
 """Average cosine by layer (figures 1–4 of the paper) and the drift tests (figures 5 and 16).
 
-One line a model over its sites in order of computation: embeddings, blocks, and what the final norm makes of the last
+One line per model over its sites in order of computation: embeddings, blocks, and what the final norm makes of the last
 block, set apart by an open marker. The band is the 95 % interval, the dotted line the 95 % quantile of the cosine of an
-isotropic pair in the model's dimension (the loosest line where models differ, a step a site where sites do).
+isotropic pair in the model's dimension (the loosest line where models differ, one step per site where sites do).
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from anisoscope.report.figures.style import (
     Side,
     beside,
     colour,
-    label_ends,
+    glyph,
+    heading,
     marker,
     shown_name,
-    stand_in,
     style,
 )
+from anisoscope.report.figures.style.curves import label_lines
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row, is_embedding, is_part
 
@@ -47,18 +48,19 @@ def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
     return figures
 
 
-def figure_layers(runs: Run | Sequence[Run], *, title: str = "", stands_in: str | None = None) -> Figure:
+def figure_layers(runs: Run | Sequence[Run], *, title: str = "") -> Figure:
     """Average cosine by site, one line per model of a run or of several."""
     import matplotlib.pyplot as plt
 
     several = [runs] if isinstance(runs, Run) else runs
     rows = [row for run in several for row in _layers(run)]
+    models = len({row.model for row in rows})
     with style():
-        figure, axes = plt.subplots(figsize=(COLUMN, 2.4), layout="constrained")
+        size = (COLUMN if models < 6 else WIDE * 0.75, max(2.4, 1.0 + 0.15 * models))
+        figure, axes = plt.subplots(figsize=size, layout="constrained")
         draw_layers(axes, rows, [row for run in several for row in run.rows(metric="dimension", positions="all")])
-        axes.set(title=title, xlabel=depth_label(rows), ylabel="average cosine")
-        if stands_in:
-            stand_in(figure, stands_in)
+        axes.set(xlabel=depth_label(rows), ylabel="average cosine")
+        axes.set_title(title, pad=13)  # above the name of a null that follows the sites
     return figure
 
 
@@ -72,7 +74,7 @@ def depth_label(rows: Sequence[Row]) -> str:
     """What the horizontal axis counts, and what its marks mean."""
     words = "depth (0: embeddings, then block by block)"
     if any(row.site.startswith("decoder.") for row in rows):
-        words = "depth (encoder | decoder, embeddings first)"
+        words = "depth (embeddings first; dashed: where a decoder begins)"
     return words + ("\nopen marker: after a norm" if any(_after_norm(row) for row in rows) else "")
 
 
@@ -102,16 +104,14 @@ def draw_layers(axes: Axes, rows: Sequence[Row], dimensions: Sequence[Row]) -> N
         _draw_null_by_site(axes, [[widths[row.model, row.site] for row in rows if row.model == m] for m in models])
     elif widths and (d := min(widths.values())) > 1:
         _draw_null(axes, float(cosine_quantile(0.95, d)), f"95 % of isotropic pairs, d = {d}", lines)
-    beside = right + 0.02 * (right + 0.4)  # outside the panel, where no other model's line runs
-    names = [shown_name(model) for model in models]
-    label_ends(
-        axes,
-        [(beside, float(y[-1]), name, colour(i)) for i, (name, (_, y)) in enumerate(zip(names, lines, strict=True))],
-    )
+    glyphs = [f"{glyph(i)} " for i in range(len(models))] if len(models) > 1 else [""]
+    names = [mark + shown_name(model) for mark, model in zip(glyphs, models, strict=True)]
+    ends = [(float(y[-1]), name, colour(i)) for i, (name, (_, y)) in enumerate(zip(names, lines, strict=True))]
+    label_lines(axes, ends, gap=min(0.062, 0.9 / len(ends)))
 
 
 def _draw_line(axes: Axes, rows: Sequence[Row], x: Array, y: Array, i: int) -> None:
-    """One model: line, interval, a marker a site (open after a norm), and where its decoder begins."""
+    """One model: line, interval, one marker per site (open after a norm), and where its decoder begins."""
     low = np.array([row.value if row.low is None else row.low for row in rows], float)
     high = np.array([row.value if row.high is None else row.high for row in rows], float)
     split = next((k for k, row in enumerate(rows) if k and row.site.startswith("decoder.")), None)
@@ -126,7 +126,7 @@ def _draw_line(axes: Axes, rows: Sequence[Row], x: Array, y: Array, i: int) -> N
 
 
 def _draw_null_by_site(axes: Axes, widths: Sequence[Sequence[int]]) -> None:
-    """The null of staged networks, whose dimension grows: a step a site, named above the panel."""
+    """The null of staged networks, whose dimension grows: one step per site, named in the panel."""
     longest = max(widths, key=len)
     narrowest = [min(some[k] for some in widths if k < len(some)) for k in range(len(longest))]
     null = [float(cosine_quantile(0.95, d)) for d in narrowest]
@@ -168,28 +168,53 @@ def _draw_null(axes: Axes, value: float, text: str, lines: Sequence[tuple[Array,
 
 
 def figure_drift_tests(runs: Run | Sequence[Run], *, method: str = "spearman") -> Figure:
-    """p-values of the correlation of average cosine with drift, one point a model (figure 5; Pearson: figure 16)."""
+    """p-values of the correlation of average cosine with drift, by group and sign (figure 5; Pearson: figure 16).
+
+    Several runs are grouped by the folders that hold them, as `paper` lays them out.
+    """
     import matplotlib.pyplot as plt
 
-    tests = [
-        row for run in ([runs] if isinstance(runs, Run) else runs) for row in run.rows() if row.metric.endswith("_p")
-    ]
-    models = list(dict.fromkeys(row.model for row in tests if row.metric == f"{method}_drift_norm_p"))
+    several = [runs] if isinstance(runs, Run) else runs
+    tests = [row for run in several for row in run.rows() if row.metric.startswith(method)]
+    groups = {row.model: run.folder.parent.name for run in several for row in run.rows(metric=f"{method}_drift_norm_p")}
+    models = list(groups)
     kinds = (("drift_norm", "‖x̄‖ (paper)", "o"), ("drift_ratio", "‖x̄‖²/E‖x‖² (ours)", "D"))
     with style():
-        figure, axes = plt.subplots(figsize=(WIDE * 0.62, 0.75 + 0.24 * max(len(models), 2)), layout="constrained")
+        figure, axes = plt.subplots(figsize=(WIDE * 0.68, 0.95 + 0.24 * max(len(models), 2)), layout="constrained")
         for k, (against, label, shape) in enumerate(kinds):
-            found = {row.model: row.value for row in tests if row.metric == f"{method}_{against}_p"}
-            shown = [(model, found[model]) for model in models if found.get(model) is not None]
-            places = [models.index(model) + 0.12 * (2 * k - 1) for model, _ in shown]
-            axes.scatter(
-                [max(p or 0, 2e-5) for _, p in shown], places, marker=shape, s=18, color=colour(k), label=label
-            )
+            _draw_tests(axes, tests, models, f"{method}_{against}", shape, colour(k), shift=0.12 * (2 * k - 1))
+            axes.scatter([], [], marker=shape, s=18, color=colour(k), label=label)
+        axes.scatter([], [], marker="o", s=18, facecolors="white", edgecolors=NULL, label="open: negative")
         axes.axvline(SIGNIFICANT, color="#C00000", linestyle=":", linewidth=1.1)
+        axes.annotate("0.05", (SIGNIFICANT, 1), xycoords=("data", "axes fraction"), fontsize=6, color="#C00000")
         axes.set_yticks(range(len(models)), [shown_name(model) for model in models])
-        axes.set_ylim(len(models) - 0.5, -0.5)
-        axes.set(
-            xscale="log", xlim=(1e-5, 1.5), xlabel=f"p-value of {method.capitalize()}'s test over layers (permutation)"
-        )
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.0), ncols=2, borderaxespad=-1.6)
+        axes.set(ylim=(len(models) - 0.5, -0.5), xscale="log", xlim=(1e-5, 1.5))
+        axes.set_xlabel(f"p-value of {method.capitalize()}'s test over layers (permutation)")
+        if len(several) > 1:
+            _name_groups(axes, list(groups.values()))
+        figure.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=3)
+        number = {"spearman": "5", "pearson": "16"}[method]
+        heading(figure, f"{number}  Does the average cosine go with the drift?")
     return figure
+
+
+def _draw_tests(
+    axes: Axes, tests: Sequence[Row], models: Sequence[str], metric: str, shape: str, shade: str, *, shift: float
+) -> None:
+    """One point per model at its p-value, filled where the correlation is positive."""
+    signs = {row.model: row.value for row in tests if row.metric == metric}
+    found = {row.model: row.value for row in tests if row.metric == f"{metric}_p" and row.value is not None}
+    shown = [(k, found[model], signs.get(model)) for k, model in enumerate(models) if model in found]
+    faces = ["white" if sign is not None and sign < 0 else shade for _, _, sign in shown]
+    x, y = [max(p or 0, 2e-5) for _, p, _ in shown], [k + shift for k, _, _ in shown]
+    axes.scatter(x, y, marker=shape, s=18, facecolors=faces, edgecolors=shade)
+
+
+def _name_groups(axes: Axes, groups: Sequence[str]) -> None:
+    """A line between groups, and each one's name at the right."""
+    for name in dict.fromkeys(groups):
+        first, last = groups.index(name), len(groups) - 1 - groups[::-1].index(name)
+        if first:
+            axes.axhline(first - 0.5, color="#BBBBBB", linewidth=0.7)
+        middle, at = (first + last) / 2, ("axes fraction", "data")
+        axes.annotate(name, (1.01, middle), xycoords=at, va="center", fontsize=6.5, color=NULL)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anisoscope.geometry.nulls.isotropic import cosine_cdf, cosine_density, cosine_quantile
-from anisoscope.report.figures.style import COLUMN, INK, NULL, colour, marker, shown_name, style
+from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, marker, shown_name, style
 from anisoscope.runs.store import Run, open_run
 
 if TYPE_CHECKING:
@@ -94,18 +94,11 @@ def figure_18(runs: Sequence[Run] = ()) -> Figure:
     highest = max([8192, *(2 * standing.dimension for _, standing in found)])
     dimensions = np.unique(np.geomspace(4, highest, 200).astype(int))
     with style():
-        figure, axes = plt.subplots(figsize=(COLUMN, 2.5), layout="constrained")
+        figure, axes = plt.subplots(figsize=(COLUMN if len(models) < 6 else WIDE * 0.75, 3.0), layout="constrained")
         quantiles = np.array([float(cosine_quantile(0.95, int(d))) for d in dimensions])
         axes.fill_between(dimensions, 0, quantiles, color=NULL, alpha=0.12, linewidth=0)
         axes.plot(dimensions, quantiles, color=NULL)
-        axes.annotate(
-            "95 % of isotropic pairs\nlie below",
-            (300, float(cosine_quantile(0.95, 300))),
-            xytext=(0, 6),
-            textcoords="offset points",
-            fontsize=6.5,
-            color=NULL,
-        )
+        axes.annotate("95 % of isotropic\npairs lie below", (4.3, 0.03), fontsize=6.5, color=NULL)
         for index, model in enumerate(models):
             mine = [s for run, s in found if (s.model or run.name) == model]
             spread = np.linspace(0.97, 1.03, len(mine)) if len(mine) > 1 else np.ones(1)  # sites share one d: show all
@@ -115,9 +108,10 @@ def figure_18(runs: Sequence[Run] = ()) -> Figure:
                 [s.mean_cosine for s in mine],
                 marker(index),
                 color=colour(index),
-                markersize=3,
-                alpha=0.8,
-                markeredgewidth=0,
+                markersize=4,
+                alpha=0.85,
+                markeredgecolor="white",
+                markeredgewidth=0.3,
                 label=shown_name(model),
             )
         axes.axhline(0, color=INK, linewidth=0.6)
@@ -135,6 +129,6 @@ def figure_18(runs: Sequence[Run] = ()) -> Figure:
 def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
     """The law of a pair's cosine at the dimensions of the run; with measured runs, those beside it."""
     settings = run.manifest["settings"]
-    drawn: dict[str, Callable[[Run], Figure]] = {"figure_17": lambda _: figure_17(settings["dim"])}
+    drawn: dict[str, Callable[[Run], Figure]] = {"isotropic-cosines": lambda _: figure_17(settings["dim"])}
     measured = [open_run(folder) for folder in settings.get("runs", ())]
-    return drawn | {"figure_18": lambda _: figure_18(measured)}
+    return drawn | {"cosine-by-dimension": lambda _: figure_18(measured)}

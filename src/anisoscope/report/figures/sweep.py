@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
-from anisoscope.report.figures.style import COLUMN, FAINT, INK, NULL, WIDE, colour, missing, null_line, stand_in, style
+from anisoscope.report.figures.style import COLUMN, FAINT, INK, NULL, WIDE, colour, heading, missing, null_line, style
 from anisoscope.report.figures.style.curves import Line, label_lines, lines_of, ramp, short, step_axis
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import is_part
@@ -36,16 +36,17 @@ def figures(run: Run) -> dict[str, Draw]:
     figures: dict[str, Draw] = {}
     steps = {row.step for row in run.rows(metric="query_key_cosine")}
     if steps:
-        figures |= {"figure_13": figure_13, "figure_14": figure_14, "figure_11": figure_11}
+        figures |= {"alignment-by-step": figure_13, "mean-product-by-step": figure_14, "query-key-clouds": figure_11}
     if len(steps) > 1:
-        figures |= {"figure_12a": figure_12a, "figure_12b": figure_12b}
-        figures |= {"figure_19": figure_19, "figure_20": figure_20, "figure_21": figure_21, "figure_22": figure_22}
+        figures |= {"mean-path-common": figure_12a, "mean-path-opposite": figure_12b}
+        figures |= {"query-key-clouds-on-keys": figure_19, "query-key-clouds-on-queries": figure_20}
+        figures |= {"mean-paths-on-keys": figure_21, "mean-paths-on-queries": figure_22}
     if run.rows(metric="entropy"):
-        figures["figure_15"] = figure_15
+        figures["entropy-by-step"] = figure_15
     if len(_seeds(run)) > 1 and steps:
-        figures["figure_23"] = figure_23
+        figures["alignment-by-seed"] = figure_23
     if any(row.layer is not None for row in run.rows(metric="mean_cosine", positions="all")):
-        figures["hidden_cosine"] = figure_hidden
+        figures["cosine-by-step"] = figure_hidden
     return figures
 
 
@@ -87,7 +88,7 @@ def chosen_heads(run: Run, seed: int | None) -> list[Head]:
 # -- clouds and paths --------------------------------------------------------------------------------------------------
 
 
-def figure_11(run: Run, *, plane: str = "union", stands_in: str | None = None) -> Figure:
+def figure_11(run: Run, *, plane: str = "union", number: str = "11") -> Figure:
     """Clouds of queries and keys of two heads at up to four steps, on one plane for all steps."""
     import matplotlib.pyplot as plt
 
@@ -112,14 +113,20 @@ def figure_11(run: Run, *, plane: str = "union", stands_in: str | None = None) -
             share = arrays[f"{base}/share"][head.head]
             panels[0].set_ylabel(f"direction 2 ({share[1]:.0%})")
             part.supxlabel(f"direction 1 ({share[0]:.0%} of the energy)", fontsize=8)
-            part.suptitle(f"{head.kind}: {head.reason}", x=0.01, ha="left", fontsize=8, fontweight="bold")
+            heading(part, f"{number}  {head.kind}: {head.reason}")
             _sides(panels[-1])
-        _caption(figure, run, plane, seed, stands_in)
+        _caption(figure, run, plane, seed)
     return figure
 
 
-def figure_12(run: Run, *, plane: str = "union", which: Sequence[int] = (0, 1), stands_in: str | None = None) -> Figure:
-    """Paths of Q̄ and K̄ over the steps, one panel a head."""
+def figure_12(
+    run: Run,
+    *,
+    plane: str = "union",
+    which: Sequence[int] = (0, 1),
+    number: str = "12",
+) -> Figure:
+    """Paths of Q̄ and K̄ over the steps, one panel per head."""
     import matplotlib.pyplot as plt
 
     seed = _seeds(run)[0]
@@ -132,22 +139,24 @@ def figure_12(run: Run, *, plane: str = "union", which: Sequence[int] = (0, 1), 
             base = f"seed-{seed}/{head.site}/{plane}"
             _origin(axes)
             last = short(arrays[f"seed-{seed}/steps"][-1])
-            for side, name, shade in (("query", "Q̄", _QUERY), ("key", "K̄", _KEY)):
-                _path(axes, arrays[f"{base}/{side}"][:, head.head], f"{name}, step {last}", shade)
+            query, key = (arrays[f"{base}/{side}"][:, head.head] for side in ("query", "key"))
+            above = bool(query[-1, 0, 1] >= key[-1, 0, 1])  # the names of the two ends keep out of each other's way
+            _path(axes, query, f"Q̄, step {last}", _QUERY, above=above)
+            _path(axes, key, f"K̄, step {last}", _KEY, above=not above)
             axes.margins(0.12)
             share = arrays[f"{base}/share"][head.head]
             axes.set(xlabel=f"direction 1 ({share[0]:.0%} of the energy)", ylabel=f"direction 2 ({share[1]:.0%})")
-            axes.set_title(f"{head.kind}:\n{head.reason}", fontsize=7)
-        _caption(figure, run, plane, seed, stands_in)
+            axes.set_title(f"{number}  {head.kind}:\n{head.reason}", fontsize=7)
+        _caption(figure, run, plane, seed)
     return figure
 
 
-figure_12a: Draw = partial(figure_12, which=(0,))
-figure_12b: Draw = partial(figure_12, which=(1,))
-figure_19: Draw = partial(figure_11, plane="keys")
-figure_20: Draw = partial(figure_11, plane="queries")
-figure_21: Draw = partial(figure_12, plane="keys")
-figure_22: Draw = partial(figure_12, plane="queries")
+figure_12a: Draw = partial(figure_12, which=(0,), number="12a")
+figure_12b: Draw = partial(figure_12, which=(1,), number="12b")
+figure_19: Draw = partial(figure_11, plane="keys", number="19")
+figure_20: Draw = partial(figure_11, plane="queries", number="20")
+figure_21: Draw = partial(figure_12, plane="keys", number="21")
+figure_22: Draw = partial(figure_12, plane="queries", number="22")
 
 
 def _origin(axes: Axes) -> None:
@@ -175,7 +184,7 @@ def _mean(axes: Axes, ends: np.ndarray, shade: str) -> None:
     )
 
 
-def _path(axes: Axes, ends: np.ndarray, name: str, shade: str) -> None:
+def _path(axes: Axes, ends: np.ndarray, name: str, shade: str, *, above: bool) -> None:
     """The way of a mean (steps, 3, 2): an arrow from checkpoint to checkpoint, the first hollow, the last named."""
     value, low, high = ends[:, 0], np.nan_to_num(ends[:, 1] - ends[:, 0]), np.nan_to_num(ends[:, 2] - ends[:, 0])
     axes.errorbar(
@@ -186,7 +195,6 @@ def _path(axes: Axes, ends: np.ndarray, name: str, shade: str) -> None:
         axes.annotate("", end, start, arrowprops=arrow, annotation_clip=False)
     axes.plot(*value[:1].T, "o", color=shade, markerfacecolor="white", markersize=4, zorder=4)
     axes.plot(*value[-1:].T, "o", color=shade, markersize=5, zorder=4)
-    above = len(value) < 2 or value[-1, 1] >= value[-2, 1]  # away from where the path comes from
     axes.annotate(
         name,
         value[-1],
@@ -202,26 +210,25 @@ def _path(axes: Axes, ends: np.ndarray, name: str, shade: str) -> None:
 
 def _sides(axes: Axes) -> None:
     """Name the two colours above the right end of a panel."""
-    for place, (text, shade) in enumerate((("Q", _QUERY), ("K", _KEY))):
+    for end, text, shade in ((-20, "queries", _QUERY), (0, "keys", _KEY)):
         axes.annotate(
             text,
             (1, 1),
             xycoords="axes fraction",
-            xytext=(-18 + 11 * place, 3),
+            xytext=(end, 3),
             textcoords="offset points",
-            fontsize=8,
+            ha="right",
+            fontsize=7,
             fontweight="bold",
             color=shade,
         )
 
 
-def _caption(figure: Figure, run: Run, plane: str, seed: int | None, stands_in: str | None) -> None:
-    """What the figure shows, under it; and that it stands in for another series, where it does."""
+def _caption(figure: Figure, run: Run, plane: str, seed: int | None) -> None:
+    """What the figure shows, under it."""
     of_seed = "" if seed is None else f", seed {seed}"
     text = f"{_series(run)}{of_seed}; plane: SVD of {_BASIS[plane]}, all steps; dotted: no drift"
     figure.text(0.5, 0.0, text, ha="center", va="bottom", fontsize=6, color=NULL)
-    if stands_in:
-        stand_in(figure, stands_in)
 
 
 def _series(run: Run) -> str:
@@ -231,23 +238,27 @@ def _series(run: Run) -> str:
 # -- curves over steps -------------------------------------------------------------------------------------------------
 
 
-def figure_13(run: Run, *, stands_in: str | None = None) -> Figure:
-    """cos(Q̄, K̄) over steps: a panel a layer, a line a head."""
-    return _by_head(run, "query_key_cosine", "cos(Q̄, K̄)", seeds=_seeds(run)[:1], stands_in=stands_in)
+def figure_13(run: Run) -> Figure:
+    """cos(Q̄, K̄) over steps: one panel per layer, one line per head."""
+    figure = _by_head(run, "query_key_cosine", "cos(Q̄, K̄)", null="grey band: ±1.96/√d, unrelated means")
+    heading(figure, "13  Alignment of mean query and mean key")
+    return figure
 
 
-def figure_14(run: Run, *, stands_in: str | None = None) -> Figure:
+def figure_14(run: Run) -> Figure:
     """⟨Q̄, K̄⟩ over steps, likewise."""
-    return _by_head(run, "query_key_dot", "⟨Q̄, K̄⟩ (linear within ±1)", seeds=_seeds(run)[:1], stands_in=stands_in)
+    figure = _by_head(run, "query_key_dot", "⟨Q̄, K̄⟩", null="dotted: no drift")
+    heading(figure, "14  Scalar product of mean query and mean key (linear within ±1, then logarithmic)")
+    return figure
 
 
-def figure_23(run: Run, *, stands_in: str | None = None) -> Figure:
+def figure_23(run: Run) -> Figure:
     """cos(Q̄, K̄) over steps with the heads of a layer concatenated: one panel per layer, one line per seed."""
     arrays, seeds = run.arrays(), _seeds(run)
     bases = [name.removesuffix("/query_mean") for name in arrays if name.endswith("/query_mean")]
     layers = sorted({base.partition("/")[2] for base in bases}, key=lambda site: int(site.rpartition(".")[2]))
     with style():
-        figure, grid = _panels(len(layers))
+        figure, grid = _panels(layers, "cos(Q̄, K̄)")
         for axes, layer in zip(grid.flat, layers, strict=False):
             for place, seed in enumerate(seeds):
                 query, key = (arrays[f"seed-{seed}/{layer}/{side}_mean"] for side in ("query", "key"))
@@ -256,119 +267,103 @@ def figure_23(run: Run, *, stands_in: str | None = None) -> Figure:
                 steps = arrays[f"seed-{seed}/steps"]
                 axes.plot(steps, cosine, color=colour(place), linewidth=1.1, label=f"seed {seed}")
                 step_axis(axes, steps, most=4)
-            bound = 1.96 * arrays[f"seed-{seeds[0]}/{layer}/query_mean"][0].size ** -0.5
-            axes.axhspan(-bound, bound, color="#DDDDDD", alpha=0.6, linewidth=0, zorder=0)
-            axes.axhline(0, color=NULL, linewidth=0.7, linestyle=":")
-            axes.set(ylim=(-1.08, 1.08))
-            axes.set_title(layer, fontsize=7.5)
-        for axes in grid.flat[len(layers) :]:
-            axes.set_visible(False)
-        for axes in grid[:, 0]:
-            axes.set_ylabel("cos(Q̄, K̄)")
-        for axes in grid[-1]:
-            axes.set_xlabel("step")
+            _unrelated(axes, arrays[f"seed-{seeds[0]}/{layer}/query_mean"][0].size)
         words = "heads concatenated; grey band: ±1.96/√(heads · d), unrelated means"
         figure.supxlabel(f"{_series(run)}; {words}", fontsize=6.5, color=NULL)
+        heading(figure, "23  Alignment of mean query and mean key, seed by seed")
         figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=min(len(seeds), 6))
-        if stands_in:
-            stand_in(figure, stands_in)
     return figure
 
 
-def _panels(layers: int) -> Any:
-    """A figure with a panel for each layer, at most four side by side, on shared axes."""
+def _panels(layers: Sequence[str], label: str) -> Any:
+    """A figure with a named panel for each layer, at most four side by side, on shared axes."""
     import matplotlib.pyplot as plt
 
-    columns = min(4, layers)
-    rows = -(-layers // columns)
-    size = (WIDE * max(columns, 2) / 4, 0.5 + 1.5 * rows)
-    shared = {"sharex": True, "sharey": True, "squeeze": False, "layout": "constrained"}
-    return plt.subplots(rows, columns, figsize=size, **shared)
+    columns = min(4, len(layers))
+    rows = -(-len(layers) // columns)
+    size = (WIDE * max(columns, 2) / 4, 0.7 + 1.5 * rows)
+    figure, grid = plt.subplots(
+        rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False, layout="constrained"
+    )
+    for place, axes in enumerate(grid.flat):
+        axes.set_visible(place < len(layers))
+        axes.set_title(layers[place] if place < len(layers) else "", fontsize=7.5)
+    for axes in grid[:, 0]:
+        axes.set_ylabel(label)
+    for axes in grid[-1]:
+        axes.set_xlabel("step")
+    return figure, grid
 
 
-def _by_head(run: Run, metric: str, label: str, *, seeds: Sequence[int | None], stands_in: str | None) -> Figure:
-    lines = {
-        seed: lines_of(row for row in run.rows(metric=metric, seed=seed) if row.head is not None) for seed in seeds
-    }
-    layers = list(dict.fromkeys(site.rpartition(".head.")[0] for found in lines.values() for site in found))
-    labels, arrays = {}, run.arrays()
+def _unrelated(axes: Axes, d: int) -> None:
+    """The band that cosines of unrelated means in d dimensions keep to, 95 % of the time, on the axis of a cosine."""
+    bound = 1.96 * d**-0.5
+    axes.axhspan(-bound, bound, color="#DDDDDD", alpha=0.6, linewidth=0, zorder=0)
+    axes.axhline(0, color=NULL, linewidth=0.7, linestyle=":")
+    axes.set_ylim(-1.08, 1.08)
+
+
+def _by_head(run: Run, metric: str, label: str, *, null: str) -> Figure:
+    """A metric of every head of the first seed, one panel per layer."""
+    seed, arrays = _seeds(run)[0], run.arrays()
+    lines = lines_of(row for row in run.rows(metric=metric, seed=seed) if row.head is not None)
+    layers = list(dict.fromkeys(site.rpartition(".head.")[0] for site in lines))
+    labels = {}
     with style():
-        figure, grid = _panels(len(layers))
+        figure, grid = _panels(layers, label)
         for axes, layer in zip(grid.flat, layers, strict=False):
-            d = arrays[f"seed-{seeds[0]}/{layer}/query_mean"].shape[-1]
-            labels[axes] = _panel(axes, layer, lines, bounded=metric == "query_key_cosine", d=d)
-            axes.set_title(layer, fontsize=7.5)
+            labels[axes] = _panel(axes, {s: line for s, line in lines.items() if s.rpartition(".head.")[0] == layer})
+            if metric == "query_key_cosine":
+                _unrelated(axes, arrays[f"seed-{seed}/{layer}/query_mean"].shape[-1])
+            else:
+                axes.set_yscale("symlog", linthresh=1.0)
+                axes.yaxis.set_major_formatter("{x:g}")
+                axes.axhline(0, color=NULL, linewidth=0.7, linestyle=":")
         for axes, of_heads in labels.items():  # now that the shared axis stands
-            if len(seeds) == 1 and len(of_heads) <= 8:
+            if len(of_heads) <= 8:
                 label_lines(axes, of_heads, gap=0.1)
-        for axes in grid.flat[len(layers) :]:
-            axes.set_visible(False)
-        for axes in grid[:, 0]:
-            axes.set_ylabel(label)
-        for axes in grid[-1]:
-            axes.set_xlabel("step")
-        null = "grey band: ±1.96/√d, unrelated means" if metric == "query_key_cosine" else "dotted: no drift"
-        named = f"a line a head, of seed {seeds[0]}" if len(seeds) == 1 and seeds[0] is not None else "a line a head"
+        named = "one line per head" + ("" if seed is None else f" of seed {seed}")
         figure.supxlabel(f"{_series(run)}; {named}; {null}", fontsize=6.5, color=NULL)
-        if stands_in:
-            stand_in(figure, stands_in)
     return figure
 
 
-def _panel(axes: Axes, layer: str, lines: dict[int | None, dict[str, Line]], *, bounded: bool, d: int) -> list[Label]:
-    """The heads of one layer: all in their own colour for one seed, in the colour of the seed for several."""
-    labels, one_seed = [], len(lines) == 1
-    for place, found in enumerate(lines.values()):
-        heads = [(site, line) for site, line in found.items() if site.rpartition(".head.")[0] == layer]
-        for i, (site, line) in enumerate(heads):
-            shade = colour(i) if one_seed else colour(place)
-            dashes = ("-", "--", ":")[i // 9 % 3] if one_seed else "-"
-            axes.fill_between(line.steps, line.low, line.high, color=shade, alpha=0.15, linewidth=0)
-            axes.plot(
-                line.steps, line.value, color=shade, linewidth=1.0, linestyle=dashes, alpha=1 if one_seed else 0.8
-            )
-            labels.append((line.value[-1], site.rpartition(".")[2], shade))
-    every = np.unique(np.concatenate([line.steps for found in lines.values() for line in found.values()]))
-    step_axis(axes, every, most=4)
-    if bounded:
-        bound = 1.96 * d**-0.5
-        axes.axhspan(-bound, bound, color="#DDDDDD", alpha=0.6, linewidth=0, zorder=0, label="null")
-        axes.set_ylim(-1.08, 1.08)
-    else:
-        axes.set_yscale("symlog", linthresh=1.0)
-        axes.yaxis.set_major_formatter("{x:g}")
-    axes.axhline(0, color=NULL, linewidth=0.7, linestyle=":")
+def _panel(axes: Axes, lines: dict[str, Line]) -> list[Label]:
+    """The heads of one layer; what to write at their ends."""
+    labels = []
+    for i, (site, line) in enumerate(lines.items()):
+        axes.fill_between(line.steps, line.low, line.high, color=colour(i), alpha=0.15, linewidth=0)
+        axes.plot(line.steps, line.value, color=colour(i), linewidth=1.0, linestyle=("-", "--", ":")[i // 9 % 3])
+        labels.append((line.value[-1], site.rpartition(".")[2], colour(i)))
+    step_axis(axes, np.unique(np.concatenate([line.steps for line in lines.values()])), most=4)
     return labels
 
 
-def figure_15(run: Run, *, stands_in: str | None = None) -> Figure:
-    """Mean entropy of attention rows over steps, a line a layer, under that of uniform attention."""
+def figure_15(run: Run) -> Figure:
+    """Mean entropy of attention rows over steps, one line per layer, under that of uniform attention."""
     rows = [row for row in run.rows(metric="entropy", seed=_seeds(run)[0]) if row.head is None]
     uniform = next((row.null for row in rows if row.null is not None), None)
     figure = _by_site(run, "entropy", "entropy of attention rows (nats)", null=uniform, name="uniform: log n")
-    if stands_in:
-        stand_in(figure, stands_in)
+    heading(figure, "15  Entropy of attention rows")
     return figure
 
 
-def figure_hidden(run: Run, *, stands_in: str | None = None) -> Figure:
-    """Average cosine of hidden states over steps, a line a site."""
+def figure_hidden(run: Run) -> Figure:
+    """Average cosine of hidden states over steps, one line per site."""
     d = next((int(row.value) for row in run.rows(metric="dimension") if row.value), 0)
     null = float(cosine_quantile(0.95, d)) if d > 1 else None
     figure = _by_site(run, "mean_cosine", "average cosine", null=null, name=f"95 % of isotropic pairs, d = {d}")
-    if stands_in:
-        stand_in(figure, stands_in)
+    heading(figure, "Average cosine of hidden states")
     return figure
 
 
 def _by_site(run: Run, metric: str, label: str, *, null: float | None, name: str) -> Figure:
-    """A line a site of the first seed, from light to dark with depth; other seeds as hairlines."""
+    """One line per site of the first seed, from light to dark with depth; other seeds as hairlines."""
     import matplotlib.pyplot as plt
 
     seeds = _seeds(run)
     with style():
         figure, axes = plt.subplots(figsize=(WIDE * 0.6, 2.8), layout="constrained")
-        labels, every = [], set()
+        labels, every, bands = [], set(), False
         for place, seed in enumerate(seeds):
             found = lines_of(row for row in run.rows(metric=metric, seed=seed, positions="all") if row.head is None)
             found = {site: line for site, line in found.items() if not (site.startswith("vocabulary") or is_part(site))}
@@ -378,14 +373,16 @@ def _by_site(run: Run, metric: str, label: str, *, null: float | None, name: str
                     line.steps, line.value, color=shade, linewidth=0.4 if place else 1.3, alpha=0.6 if place else 1
                 )
                 if place == 0:
+                    bands = bands or bool((line.low < line.high).any())
                     axes.fill_between(line.steps, line.low, line.high, color=shade, alpha=0.2, linewidth=0)
                     labels.append((line.value[-1], site, shade))
         step_axis(axes, np.array(sorted(every)))
         axes.set(xlabel="step", ylabel=label)
         if null is not None:
-            null_line(axes, null, name)
+            null_line(axes, null, name, side="left" if metric == "mean_cosine" else "right")
         axes.margins(y=0.08)
         label_lines(axes, labels, gap=0.05)
         told = "" if seeds[0] is None else f"; seed {seeds[0]}" + (", hairlines: other seeds" if len(seeds) > 1 else "")
-        figure.supxlabel(f"{_series(run)}{told}; bands: 95 % intervals", fontsize=6.5, color=NULL)
+        told += "; bands: 95 % intervals" if bands else ""
+        figure.supxlabel(f"{_series(run)}{told}", fontsize=6.5, color=NULL)
     return figure

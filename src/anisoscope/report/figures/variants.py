@@ -4,7 +4,7 @@
 its queries, and how well mean query and mean key align. Points are means over seeds, bars the 95 % interval over seeds,
 dotted lines the null of isotropic vectors or of uniform attention.
 
-`variants_differences` (attention alone, where losses can be compared): what each arm changes against the control, the
+`variants-differences` (attention alone, where losses can be compared): what each arm changes against the control, the
 loss on the horizontal axis. An arm that keeps the loss and lowers the anisotropy stands straight below the crossing.
 """
 
@@ -40,7 +40,7 @@ CHANGES = (
 def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
     figures: dict[str, Callable[[Run], Figure]] = {"variants": figure_variants}
     if any(row.metric == "validation_loss_difference" for row in run.rows()):
-        figures["variants_differences"] = figure_variants_differences
+        figures["variants-differences"] = figure_variants_differences
     return figures
 
 
@@ -52,7 +52,9 @@ def figure_variants(run: Run) -> Figure:
     arms = list(dict.fromkeys(row.model for row in rows))
     with style():
         figure, grid = plt.subplots(2, 3, figsize=(WIDE, 4.4), layout="constrained")
-        draw_losses(grid[0, 0], [row for row in rows if row.metric == "validation_loss"], arms)
+        losses = [row for row in rows if row.metric == "validation_loss"]
+        tasks = run.manifest["settings"].get("compare") == "objectives"
+        (list_losses if tasks else draw_losses)(grid[0, 0], losses, arms)
         for axes, (metric, title, null) in zip(grid.flat[1:], PANELS, strict=True):
             draw_by_block(axes, [row for row in rows if row.metric == metric], arms, null)
             axes.set_title(title)
@@ -70,6 +72,17 @@ def draw_losses(axes: Axes, rows: Sequence[Row], arms: Sequence[str]) -> None:
     axes.set_yticks(range(len(ranked)), [row.model.replace("_", " ") for row in ranked])
     axes.set(title="Validation loss", xlabel="nats per token")
     axes.margins(y=0.08)
+
+
+def list_losses(axes: Axes, rows: Sequence[Row], arms: Sequence[str]) -> None:
+    """Losses of different tasks, as words: one axis for all of them would invite a comparison."""
+    axes.set_axis_off()
+    axes.set_title("Validation loss")
+    for place, row in enumerate(rows):
+        ends = "" if row.low is None or row.high is None else f"\n({row.low:.2f} … {row.high:.2f})"
+        words = f"{row.model.replace('_', ' ')}: {_value(row):.2f} nats{ends}"
+        axes.text(0.0, 0.9 - 0.3 * place, words, va="top", fontsize=7, color=_look(arms, row.model)[0])
+    axes.text(0.0, 0.9 - 0.3 * len(rows), "different tasks: not to be compared", va="top", fontsize=6.5, color=NULL)
 
 
 def draw_by_block(axes: Axes, rows: Sequence[Row], arms: Sequence[str], null: str) -> None:

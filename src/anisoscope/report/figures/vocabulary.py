@@ -2,18 +2,29 @@
 
 M1 draws I(W) in both sign conventions, raw and centred, with random directions of the same norms as the reference that
 a value near 1 has to beat. M4 draws the rows of a matrix on its first two singular directions; the origin is marked,
-since the distance of the cloud from it is the drift.
+since the distance of the cloud from it is the drift. Where tokens were counted, colours say how often each was seen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from anisoscope.errors import StoreError
-from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, shown_name, side_by_side, style
+from anisoscope.report.figures.style import (
+    COLUMN,
+    INK,
+    NULL,
+    WIDE,
+    colour,
+    heading,
+    series_name,
+    shown_name,
+    style,
+)
+from anisoscope.report.figures.style.curves import step_axis
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -27,14 +38,14 @@ _PANELS = 6  # checkpoints that M4 shows
 
 def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
     """Both figures of a run of `vocabulary`."""
-    return {"figure_M1": figure_m1, "figure_M4": figure_m4}
+    return {"partition-function": figure_m1, "vocabulary-plane": figure_m4}
 
 
 def figure_m1(run: Run) -> Figure:
-    """I(W) over steps (or for one model), one panel a matrix: raw and centred, one-sided and ±, with references."""
+    """I(W) over steps or by model, one panel per matrix: raw and centred, one-sided and ±, with references."""
     sites = _sites(run)
     with style():
-        figure, panels = side_by_side(len(sites), 2.6)
+        figure, panels = side_by_side(len(sites), 2.6, WIDE if len(sites) > 1 else WIDE * 0.68)
         for panel, site in zip(panels, sites, strict=True):
             for shade, where, text in ((colour(1), site, "raw"), (colour(0), f"{site}.centred", "centred")):
                 for metric, line, convention in (
@@ -43,9 +54,10 @@ def figure_m1(run: Run) -> Figure:
                 ):
                     _line(panel, run.rows(site=where, metric=metric), line, shade, f"{text}, {convention}")
             _reference(panel, run.rows(site=site, metric="partition_one_sided"))
-            panel.set(title=f"M1  {_matrix_name(run, site)}", ylim=(-0.03, 1.05), xlabel=_step_label(run))
+            panel.set(title=f"M1  {_model(run)}: {_matrix_name(run, site)}", ylim=(-0.03, 1.05))
+            _step_axis(panel, run)
         panels[0].set_ylabel("$I(W)$")
-        panels[0].legend(loc="best", fontsize=6.5)
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", fontsize=6.5)
     return figure
 
 
@@ -73,7 +85,8 @@ def figure_m4(run: Run) -> Figure:
             line[0].set_ylabel(f"{_matrix_name(run, site)}\nsecond direction")
         for panel in panels[-1]:
             panel.set_xlabel("first direction")
-        figure.suptitle(f"M4  {_model(run)}", fontsize=8.5, fontweight="bold", x=0.01, ha="left")
+        _count_key(figure, panels, arrays)
+        heading(figure, f"M4  {_model(run)}")
     return figure
 
 
@@ -86,11 +99,13 @@ def _sites(run: Run) -> list[str]:
 
 def _line(panel: Axes, rows: Sequence[Row], line: str, shade: str, label: str) -> None:
     rows = [row for row in rows if row.value is not None]
-    x, y = [row.step or 0 for row in rows], np.array([row.value for row in rows], float)
+    along = len({row.step for row in rows}) > 1
+    shift = -0.12 if label.startswith("raw") else 0.12
+    x = [row.step or 0 if along else place + shift for place, row in enumerate(rows)]
     panel.plot(
         x,
-        y,
-        line,
+        np.array([row.value for row in rows], float),
+        line if along else "",
         color=shade,
         marker="o",
         markersize=3,
@@ -100,15 +115,14 @@ def _line(panel: Axes, rows: Sequence[Row], line: str, shade: str, label: str) -
 
 
 def _reference(panel: Axes, rows: Sequence[Row]) -> None:
-    """I of random directions with the norms of W: the null; a level where there is one step only."""
+    """I of random directions with the norms of W: the null over steps, or a level per model."""
     rows = [row for row in rows if row.null is not None]
-    x, y = [row.step or 0 for row in rows], np.array([row.null for row in rows], float)
-    label = "random directions, same norms"
-    if len(x) == 1:
-        panel.axhline(float(y[0]), linestyle=":", color=NULL, linewidth=1, label=label)
-        panel.set_xticks([])
+    y, label = np.array([row.null for row in rows], float), "random directions,\nsame norms"
+    if len({row.step for row in rows}) > 1:
+        panel.plot([row.step or 0 for row in rows], y, ":", color=NULL, linewidth=1, label=label)
     else:
-        panel.plot(x, y, ":", color=NULL, linewidth=1, label=label)
+        places = np.arange(len(rows))
+        panel.hlines(y, places - 0.3, places + 0.3, linestyles=":", colors=NULL, linewidth=1, label=label)
 
 
 def _scatter(panel: Axes, arrays: dict[str, np.ndarray], key: str) -> None:
@@ -119,7 +133,8 @@ def _scatter(panel: Axes, arrays: dict[str, np.ndarray], key: str) -> None:
     else:
         unseen = counts == 0
         panel.scatter(*points[unseen].T, s=1.2, color="#BBBBBB", alpha=0.5, linewidths=0, rasterized=True)
-        panel.scatter(*points[~unseen].T, s=2, c=np.log(counts[~unseen]), cmap="viridis", linewidths=0, rasterized=True)
+        shades = _by_count(arrays)
+        panel.scatter(*points[~unseen].T, s=2, c=counts[~unseen], linewidths=0, rasterized=True, **shades)
     reach = 1.05 * float(np.abs(points).max())
     panel.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
     panel.locator_params(nbins=3)
@@ -131,11 +146,35 @@ def _matrix_name(run: Run, site: str) -> str:
     return "tied vocabulary" if tied else f"{site.removeprefix('vocabulary.')} vocabulary"
 
 
-def _step_label(run: Run) -> str:
-    several = len({row.step for row in run.rows(metric="partition_one_sided")}) > 1
-    return "training step" if several else _model(run)
+def _by_count(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """One scale of colours for all panels: how often a token was seen, logarithmically."""
+    from matplotlib.colors import LogNorm
+
+    most = max(float(array.max(initial=0)) for name, array in arrays.items() if name.endswith("/counts"))
+    return {"cmap": "viridis", "norm": LogNorm(1, max(most, 2.0))}
+
+
+def _count_key(figure: Figure, panels: Any, arrays: dict[str, np.ndarray]) -> None:
+    """The key to the colours, where tokens were counted."""
+    from matplotlib.cm import ScalarMappable
+
+    if any(array.any() for name, array in arrays.items() if name.endswith("/counts")):
+        bar = figure.colorbar(ScalarMappable(**_by_count(arrays)), ax=panels, pad=0.02, aspect=18, shrink=0.8)
+        bar.set_label("times seen in the text; grey: never", fontsize=6.5)
+
+
+def _step_axis(panel: Axes, run: Run) -> None:
+    """Training steps, or the names of models that were measured once."""
+    rows = run.rows(metric="partition_one_sided")
+    if len({row.step for row in rows}) > 1:
+        step_axis(panel, np.unique([row.step or 0 for row in rows]))
+        panel.set_xlabel("training step")
+        return
+    models = list(dict.fromkeys(shown_name(row.model) for row in rows))
+    panel.set_xticks(range(len(models)), models)
+    panel.set_xlim(-0.5, len(models) - 0.5)
 
 
 def _model(run: Run) -> str:
-    names = dict.fromkeys(shown_name(row.model) for row in run.rows(metric="partition_one_sided"))
+    names = dict.fromkeys(series_name(row.model) for row in run.rows(metric="partition_one_sided"))
     return ", ".join(list(names)[:3]) + (" …" if len(names) > 3 else "")

@@ -59,7 +59,7 @@ def _training(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Sub
         peak = f"the average cosine of {name} reaches {brief(top.value)} ({top.site}, step {top.step:,})"
         if top.step == last:
             return f"Training makes {name} more anisotropic to the end: {peak}."
-        return f"During training {peak}; at step {last:,} it is {brief(end.value)} at most ({end.site})."
+        return f"During training {peak}; at the end, step {last:,}, no site is above {brief(end.value)} ({end.site})."
     return ""
 
 

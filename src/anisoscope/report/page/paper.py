@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -115,6 +116,9 @@ def mark(figure: Figure, about: dict[str, Any], file: str) -> None:
         stand_in(figure, about["stands_in"])
     marks = {model.rpartition("/")[2]: whose for model, whose in about["marks"].items()}
     marks = {model: whose for model, whose in marks.items() if file.endswith(f"_{model}")} or marks  # one model alone
+    drawn = {place.rpartition("/")[2] for place in about["runs"]}
+    if marks and not drawn & marks.keys():  # models that a statement is held against, and the picture does not show
+        return
     kinds: dict[str, list[str]] = {}
     for model, whose in marks.items():
         kinds.setdefault(whose.partition(":")[0], []).append(model)
@@ -142,7 +146,7 @@ def write_paper_page(folder: Path, *, advance: Callable[[], None] = lambda: None
         "policy": policy(styles=[style]),
         "style": style,
         "scale": f"{_SCALES[written['scale']]} {_PROTOCOLS[written['protocol']]}",
-        "counts": f"{len(found)} figures: {', '.join(f'{found.count(one)} {one}' for one in dict.fromkeys(found))}",
+        "counts": f"{len(found)} figures: {', '.join(_counted(found.count(one), one) for one in dict.fromkeys(found))}",
         "failing": _failing(entries),
         "contents": "".join(map(_contents, entries)),
         "figures": "".join(sections),
@@ -151,6 +155,15 @@ def write_paper_page(folder: Path, *, advance: Callable[[], None] = lambda: None
     with atomic(path) as partial:
         partial.write_text(_PAGE.format(**parts), encoding="utf-8")
     return path, count
+
+
+def _counted(count: int, word: str) -> str:
+    """How many figures have a status, as a reader would say it.
+
+    >>> _counted(8, "fails"), _counted(1, "holds"), _counted(2, "drawn")
+    ('8 fail', '1 holds', '2 drawn')
+    """
+    return f"{count} {word.removesuffix('s') if count != 1 and word in ('fails', 'holds') else word}"
 
 
 def _failing(entries: Sequence[Entry]) -> str:
@@ -191,9 +204,19 @@ def _section(entry: Entry, pictures: Sequence[Path], written: dict[str, Any]) ->
     commands += [f"anisoscope run {place}/run.toml" for place in about["runs"]]
     return (
         f'<section id="f{name}"><h2>{name}&ensp;{title} {_mark(entry)}</h2>{_statements(about)}{body}'
-        f"<p>{escape(about['caption'])}</p><details><summary>Source and commands</summary><p>Of {escape(paper)}.</p>"
+        f"<p>{_with_code(about['caption'])}</p><details><summary>Source and commands</summary>"
+        f"<p>Of {escape(paper)}.</p>"
         f"<pre>{escape(chr(10).join(commands))}</pre></details></section>"
     )
+
+
+def _with_code(text: str) -> str:
+    """Text whose words between backticks are code.
+
+    >>> _with_code("see `measure --maps positions` <here>")
+    'see <code>measure --maps positions</code> &lt;here&gt;'
+    """
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def _marks(about: dict[str, Any]) -> str:
@@ -223,7 +246,7 @@ def _said(said: dict[str, Any], *, stand_ins: bool = False) -> str:
     about = f'<br><span class="about">{escape(said["about"])}</span>' if said["about"] else ""
     on = f" (on {', '.join(said['on'])}, another model of the family)" if said["on"] else ""
     chance = f'<br><span class="about">{escape(said["about_chance"])}</span>' if said["about_chance"] else ""
-    source = f'<span class="about">§ {escape(said["section"])}</span>'
+    source = f'<span class="about">§&nbsp;{escape(said["section"])}</span>'
     return (
         f'<td>{words} {source}{about}</td><td class="{kind}">{verdict}</td><td>{escape(said["seen"] + on)}{chance}</td>'
     )

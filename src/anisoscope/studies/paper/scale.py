@@ -25,6 +25,16 @@ Name = Literal["demo", "local", "hub"]
 Protocol = Literal["ours", "paper"]
 
 
+def _shown(place: str) -> str:
+    """A place of data as a figure names it: a path without the folders that are this machine's own.
+
+    >>> _shown("/home/me/data/wikitext/valid.txt"), _shown("hf:wikitext")
+    ('wikitext/valid.txt', 'hf:wikitext')
+    """
+    path = Path(place)
+    return "/".join(path.parts[-2:]) if path.is_absolute() else place
+
+
 @dataclass(frozen=True)
 class Scale:
     """The scale, the protocol, where the data of each kind lies, and the folder of models."""
@@ -55,7 +65,8 @@ class Scale:
         places, known = list(getattr(self, kind)), recipes.data(kind)
         if not places and self.name == "hub":
             return ""
-        return f"{', '.join(places) or f'embedded {kind}'} in place of {known['paper']}"
+        named = ", ".join(map(_shown, places)) or f"embedded {kind}"
+        return f"{named} in place of {known['paper']}"
 
     def about_run_data(self, name: str) -> list[str]:
         """The same for a run: what its models read, and which of them read something else."""
@@ -64,7 +75,9 @@ class Scale:
             return []
         apart = {model: self.own_data(model) for model in self.models(name)}
         told = [self.about_data(kind)] if not apart or not all(apart.values()) else []
-        told += [f"{', '.join(own['data'])} for {short_name(model)}" for model, own in apart.items() if own]
+        told += [
+            f"{', '.join(map(_shown, own['data']))} for {short_name(model)}" for model, own in apart.items() if own
+        ]
         return [words for words in told if words]
 
     def settings(self, name: str) -> dict[str, Any]:

@@ -168,3 +168,11 @@ def test_published_numbers_are_met_to_half_a_percent() -> None:
 def test_the_vector_of_a_whole_text_and_what_a_part_adds_are_no_layers() -> None:
     found = evidence(layers("m", [0.1, 0.2]) + [cosine(site, 0.9, model="m") for site in ("embedding", "block.0.mlp")])
     assert [row.site for row in found.layers("m")] == ["block.0", "block.1"]
+
+
+def test_the_checkpoints_of_a_series_are_one_model() -> None:
+    common = {"site": "vocabulary.output", "metric": "partition_one_sided"}
+    steps = ((0, 0.9), (512, 0.1))
+    rows = [Row(model=f"EleutherAI/pythia-70m@step{s}", step=s, value=value, **common) for s, value in steps]
+    seen = carry_out("vocabulary_level", evidence(rows), {"models": ["pythia-70m"], "below": 0.52})
+    assert seen.holds is True  # by its last step

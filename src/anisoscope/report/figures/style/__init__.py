@@ -27,6 +27,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5
 INK, FAINT, NULL = "#222222", "#8A8A8A", "#444444"
 COLUMN, WIDE = 3.4, 7.0  # inches: one and two columns of print
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+GLYPHS = "●■▲◆▼✚✖◀▶"
 FORMATS = ("svg", "pdf", "png")
 
 _SETTINGS: dict[Any, Any] = {
@@ -80,7 +81,22 @@ def colour(index: int) -> str:
 
 
 def marker(index: int) -> str:
-    return MARKERS[index % len(MARKERS)]
+    """The marker that goes with `colour(index)`: the pair is unique for 81 lines."""
+    return MARKERS[_shape(index)]
+
+
+def glyph(index: int) -> str:
+    """The same marker as a letter, for labels."""
+    return GLYPHS[_shape(index)]
+
+
+def _shape(index: int) -> int:
+    return (index + index // len(PALETTE)) % len(MARKERS)
+
+
+def heading(figure: Figure, text: str) -> None:
+    """The title of a whole figure; it begins with the paper's number where the figure is one of the paper's."""
+    figure.suptitle(text, fontsize=8.5, fontweight="bold", x=0.01, ha="left")
 
 
 def null_line(
@@ -143,24 +159,13 @@ def shown_name(model: str) -> str:
     return model if model.startswith("stand-in/") else model.rpartition("/")[2]
 
 
-def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], *, gap: float = 0.062) -> None:
-    """Write labels at the right ends (x, y, text, colour) of lines, moved apart so that none covers another."""
-    low, high = axes.get_ylim()
-    free = gap * (high - low)
-    placed = -float("inf")
-    for x, y, text, shade in sorted(ends, key=lambda end: end[1]):
-        placed = max(y, placed + free)
-        axes.annotate(
-            text,
-            (x, y),
-            xytext=(x, placed),
-            textcoords="data",
-            ha="left",
-            va="center",
-            fontsize=6.5,
-            color=shade,
-            annotation_clip=False,
-        )
+def series_name(model: str) -> str:
+    """The same for a checkpoint of a series, without its revision.
+
+    >>> series_name("EleutherAI/pythia-70m@step512")
+    'pythia-70m'
+    """
+    return shown_name(model).partition("@")[0]
 
 
 def save(figure: Figure, folder: Path | str, name: str, *, formats: Sequence[str] = FORMATS) -> list[Path]:

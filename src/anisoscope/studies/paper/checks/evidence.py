@@ -22,12 +22,12 @@ Sites = Literal["raw", "norms", "all"]
 
 
 def short_name(model: str) -> str:
-    """A model without its owner.
+    """A model without its owner and its revision.
 
-    >>> short_name("stand-in/gpt2")
-    'gpt2'
+    >>> short_name("stand-in/gpt2"), short_name("EleutherAI/pythia-70m@step512")
+    ('gpt2', 'pythia-70m')
     """
-    return model.rpartition("/")[2]
+    return model.rpartition("/")[2].partition("@")[0]
 
 
 @dataclass(frozen=True)
