@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,7 +37,7 @@ class CoupledAdam(Optimizer):
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "betas": BETAS, "eps": 1e-8})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         for group in self.param_groups:
             for table in group["params"]:
                 if table.grad is not None:
@@ -64,7 +64,7 @@ class Joint(Optimizer):
         super().__init__([group for part in parts for group in part.param_groups], {})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         for part, group in zip(self.parts, self.param_groups, strict=True):
             part.param_groups, part.state = [group], self.state  # a state that was loaded is a new one
             part.step()

@@ -61,9 +61,9 @@ class SeriesTrainer(Trainer):
             loss = loss + weight * isotropy_penalty(output.hidden_states)
         return (loss, output) if return_outputs else loss
 
-    def _task_loss(self, model: torch.nn.Module, inputs: dict[str, Any]) -> tuple[torch.Tensor, Any]:
-        """The loss of the objective. The Trainer's own count of items is not used: it counts one label too many per
-        causal sequence, the first, which nothing predicts."""
+    def _task_loss(self, model: torch.nn.Module, inputs: dict[str, Any]) -> Any:
+        """The loss of the objective, and the output. The Trainer's own count of items is not used: it counts one label
+        too many per causal sequence, the first, which nothing predicts."""
         if self.recipe.logits != "float32":
             output = model(**{name: value for name, value in inputs.items() if name != "labels"})
             return rounded_loss(output.logits, inputs["labels"], getattr(torch, self.recipe.logits)), output
@@ -73,8 +73,9 @@ class SeriesTrainer(Trainer):
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         if self.optimizer is None and self.recipe.optimiser != "adamw":
-            names = self.get_decay_parameter_names(self.model)
-            self.optimizer = make_optimiser(self.model, self.recipe, decayed=names)
+            trained: Any = self.model
+            names = self.get_decay_parameter_names(trained)
+            self.optimizer = make_optimiser(trained, self.recipe, decayed=names)
         return super().create_optimizer(model)
 
     def save_running_loss(self, path: Path) -> None:
