@@ -285,6 +285,19 @@ def test_a_study_goes_on_in_pieces_and_a_finished_one_is_used_again(text, tmp_pa
     }
 
 
+def test_a_study_stopped_in_its_first_training_goes_on(text, tmp_path, monkeypatch) -> None:
+    out, train = tmp_path / "out", trained.pretrain
+
+    def stopped(*given: Any, **options: Any) -> None:
+        train(*given, **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(trained, "pretrain", stopped)
+        perform("variants", asked(text, arms=["softmax"]), out=out)
+    assert perform("variants", asked(text, arms=["softmax"]), out=out).rows
+
+
 def counted(names: list[str]) -> Any:
     from anisoscope.runs.work.passes import run_pass
 
