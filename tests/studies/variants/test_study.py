@@ -292,9 +292,10 @@ def test_a_study_stopped_in_its_first_training_goes_on(text, tmp_path, monkeypat
         train(*given, **options)
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(trained, "pretrain", stopped)
+    monkeypatch.setattr(trained, "pretrain", stopped)
+    with pytest.raises(KeyboardInterrupt):
         perform("variants", asked(text, arms=["softmax"]), out=out)
+    monkeypatch.undo()
     assert perform("variants", asked(text, arms=["softmax"]), out=out).rows
 
 
