@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from anisoscope.models.open import open_model
-from anisoscope.training.bytes import byte_ids
+from anisoscope.training.data.bytes import byte_ids
 
 LENGTH = 64
 STEP = 600

@@ -14,6 +14,7 @@ import math
 import sys
 from pathlib import Path
 
+from anisoscope.geometry.partition import partition, partition_reference
 from anisoscope.models.open import open_model
 from anisoscope.runs.store import open_run
 
@@ -24,6 +25,7 @@ METRICS = {
     "|cos(mean query, mean key)|": ("blocks", "query_key_alignment"),
     "drift of the queries": ("blocks", "query_drift_ratio"),
 }
+TABLE = "I(W) of the vocabulary"
 
 
 def trainings(folder: Path) -> list[dict[str, float | str]]:
@@ -41,6 +43,9 @@ def trainings(folder: Path) -> list[dict[str, float | str]]:
         for name, (site, metric) in METRICS.items():
             value = mine[f"block.{layers}" if site == "last" else site, metric].value
             line[name] = math.nan if value is None else value
+        table = module.get_input_embeddings().weight.detach().numpy()
+        line[TABLE] = partition(table, convention="both").value
+        line["I of random directions"] = partition_reference(table, convention="both").value
         found.append(line)
     return found
 
@@ -64,7 +69,7 @@ def main(folder: Path, docs: Path) -> None:
     with (docs / "tables" / "size-exponents.csv").open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["number", "exponent", "low", "high"])
-        writer.writerows([name, *(f"{x:.3f}" for x in exponent(lines, name))] for name in METRICS)
+        writer.writerows([name, *(f"{x:.3f}" for x in exponent(lines, name))] for name in (*METRICS, TABLE))
     draw(lines, docs / "figures" / "size.png")
 
 
@@ -74,8 +79,8 @@ def draw(lines: list[dict[str, float | str]], path: Path) -> None:
     from anisoscope.report.figures.style import WIDE, colour, style
 
     with style():
-        figure, grid = plt.subplots(1, len(METRICS), figsize=(WIDE * 1.3, 2.3), layout="constrained")
-        for place, (axes, name) in enumerate(zip(grid, METRICS, strict=True)):
+        figure, grid = plt.subplots(2, 3, figsize=(WIDE, 4), layout="constrained")
+        for place, (axes, name) in enumerate(zip(grid.flat, (*METRICS, TABLE), strict=True)):
             x, y = ([float(line[column]) for line in lines] for column in ("parameters", name))
             axes.plot(x, y, linestyle="", marker="o", color=colour(place), markersize=4)
             axes.set(xscale="log", xlabel="parameters")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -99,6 +101,36 @@ def test_peaks_do_not_depend_on_the_order_or_the_split(order: list[int], cut: in
     second.merge(first)
     for name, expected in whole.peaks.state().items():
         np.testing.assert_allclose(second.peaks.state()[name], expected, rtol=1e-12, err_msg=name)
+
+
+@given(st.permutations(range(6)), st.sampled_from([1, 2, 3, 6]), st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_of_equal_logits_the_first_is_split_however_they_are_batched(order: list[int], size: int, many: bool) -> None:
+    """Each window has a pair of the same greatest score, made of another query and key."""
+    rng = np.random.default_rng(0)
+    query, key = np.zeros((2, 6, HEADS, 16, D), np.float32)
+    scale = rng.choice([1, 2, 4, 8], (6, HEADS, 1, 1)).astype(np.float32)  # s·q and k/s score what q and k do
+    query[:, :, 3:] = np.array([1, 2**-14, 0]) * scale
+    if not many:  # else all rows from the fourth on are equal
+        query[:, :, 4:] -= 10 + rng.random(size=(6, HEADS, 12, D)).astype(np.float32) * 10
+    key[:, :, 1, 0] = 1
+    key[:, :, 1, 1] = (6 - np.arange(6))[:, None] * 2**-14  # 1 + 6·2⁻²⁸ is 1 in float32, and greater in float64
+    key /= scale
+    whole = [Rows(query_heads=HEADS, key_heads=HEADS, d=D) for _ in range(2)]
+    for rows, cuts in ((whole[0], [range(6)]), (whole[1], [order[i : i + size] for i in range(0, 6, size)])):
+        for cut in cuts:
+            q, k = (torch.from_numpy(x[list(cut)]) for x in (query, key))
+            rows.update(
+                replace(_call(0, batch=len(cut), length=16, causal=False), **_scored(q, k)), np.array(cut, np.uint64)
+            )
+    for name in ("greatest", "where", "query", "key"):
+        np.testing.assert_array_equal(*(rows.peaks.tensors[name].numpy() for rows in whole), err_msg=name)
+    assert whole[0].peaks.tensors["where"].tolist() == [[0, 3, 1]] * HEADS
+
+
+def _scored(q: torch.Tensor, k: torch.Tensor) -> dict[str, torch.Tensor]:
+    valid = torch.ones(len(q), q.shape[2], dtype=torch.bool)
+    return {"queries": q, "keys": k, "score_queries": q, "score_keys": k, "valid_queries": valid, "valid_keys": valid}
 
 
 def test_equal_maxima_are_told_apart_by_where_they_were() -> None:

@@ -14,7 +14,7 @@ from anisoscope.errors import ModelError, UsageError
 from anisoscope.models import attention_kinds as variants
 from anisoscope.models.open import open_model
 from anisoscope.training.architectures import build
-from anisoscope.training.bytes import byte_tokenizer
+from anisoscope.training.data.bytes import byte_tokenizer
 from anisoscope.training.recipe import Recipe
 
 TEXT = ("bert", "gpt2", "neox", "llama")
@@ -44,6 +44,10 @@ def inputs_of(arch: str, *, rows: int = 2, seed: int = 0) -> dict[str, torch.Ten
     return {"input_ids": torch.randint(5, VOCABULARY, (rows, LENGTH), generator=draw)}
 
 
+def feature(x: torch.Tensor) -> float:
+    return float(x) + 1 if x > 0 else math.exp(x)
+
+
 def brute_force(variant: str, q, k, allowed, *, scaling: float, temperature=None):
     """The weights of one head, row by row, from the formulas of the module's table."""
     rows = torch.zeros(len(q), len(k), dtype=torch.float64)
@@ -54,6 +58,8 @@ def brute_force(variant: str, q, k, allowed, *, scaling: float, temperature=None
             x = [scaling * float((q[i] - mean) @ k[j]) for j in seen]
         elif variant == "cosine":
             x = [temperature * float(q[i] @ k[j] / (q[i].norm() * k[j].norm())) for j in seen]
+        elif variant == "linear":
+            x = [math.log(sum(feature(a) * feature(b) for a, b in zip(q[i], k[j], strict=True))) for j in seen]
         else:
             x = [scaling * float(q[i] @ k[j]) for j in seen]
         total = sum(math.exp(value) for value in x)
@@ -88,6 +94,20 @@ def test_weights_equal_the_formula(variant: str, causal: bool) -> None:
         expected = brute_force(variant, q[0, head], k[0, head], allowed, scaling=0.5, temperature=temperature)
         torch.testing.assert_close(found[head], expected, atol=1e-13, rtol=1e-12)
         assert (found[head][~allowed] == 0).all()
+
+
+def test_linear_attention_is_the_recurrence_of_its_paper() -> None:
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 1, 2, 7, 4, dtype=torch.float64)
+    mask = torch.zeros(1, 1, 7, 7, dtype=torch.float64).masked_fill(~torch.ones(7, 7).tril().bool(), -torch.inf)
+    extras = variants.VariantAttention("linear", heads=2, hidden=8, initializer_range=0.1)
+    found, _ = extras.attend(q, k, v, mask, scaling=0.5, dropout=0.0)
+    for head in range(2):
+        kept, total = torch.zeros(4, 4, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
+        for i in range(7):  # what a row needs of the past does not grow with it
+            asked, seen = (torch.tensor([feature(x) for x in part[0, head, i]]).double() for part in (q, k))
+            kept, total = kept + torch.outer(seen, v[0, head, i]), total + seen
+            torch.testing.assert_close(found[0, i, head], asked @ kept / (asked @ total), atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("arch", [*TEXT, "vit"])

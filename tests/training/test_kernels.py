@@ -12,10 +12,10 @@ import torch
 from anisoscope.errors import UsageError
 from anisoscope.models.attention_kinds import NAME, transform
 from anisoscope.models.open import open_model
+from anisoscope.training.data.text import TextData
 from anisoscope.training.kernels import QKClip, rounded_loss
 from anisoscope.training.pretrain import make_model, pretrain
 from anisoscope.training.recipe import Recipe
-from anisoscope.training.text import TextData
 
 SMALL = {"arch": "gpt2", "layers": 2, "hidden": 16, "heads": 2, "length": 16, "batch": 4, "validation_batches": 1}
 IDS = torch.randint(5, 261, (3, 16), generator=torch.Generator().manual_seed(0))
@@ -130,6 +130,10 @@ def test_checkpoints_may_come_every_so_many_steps(text: str, tmp_path) -> None:
         ({"qk_clip": 5.0, "arch": "bert"}, "qk_clip is for gpt2"),
         ({"final_norm": False, "arch": "bert"}, "cannot go without"),
         ({"logits": "float16", "attention": "sigmoid"}, "half-precision logits"),
+        ({"qk_clip": 5.0, "attention": "linear"}, "no logits"),
+        ({"centre_output": True, "objective": "headless"}, "no output embeddings"),
+        ({"optimiser": "coupled_adam", "arch": "vit"}, "embeddings of tokens"),
+        ({"isotropy_weight": 1.0, "arch": "convnet"}, "isotropy of a convnet"),
     ],
 )
 def test_what_does_not_go_together_is_refused(changes: dict[str, Any], reason: str) -> None:

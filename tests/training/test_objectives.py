@@ -1,16 +1,24 @@
-"""The headless loss is the published formula, on the right positions."""
+"""The headless loss and the penalty on isotropy are the published formulas, on the right states."""
 
 from __future__ import annotations
 
 import math
+from io import StringIO
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from anisoscope.geometry.spectrum import isoscore
+from anisoscope.runs.progress import track
 from anisoscope.training.architectures import build
-from anisoscope.training.objectives import contrastive_loss, headless_loss
+from anisoscope.training.data.text import IGNORED, TextData
+from anisoscope.training.objectives import contrastive_loss, headless_loss, isoscore_star
+from anisoscope.training.pretrain import make_model
 from anisoscope.training.recipe import Recipe
-from anisoscope.training.text import IGNORED
+from anisoscope.training.trainer import make_trainer
 
 
 def brute_force(hidden, targets) -> float:
@@ -60,3 +68,32 @@ def test_both_sides_learn() -> None:
     assert targets.grad is not None
     assert hidden.grad.any()
     assert targets.grad.any()
+
+
+@pytest.mark.parametrize("shrinkage", [0.0, 0.2])
+def test_isoscore_star_is_isoscore_of_the_shrunk_covariance(shrinkage: float) -> None:
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((50, 6)) @ draw.standard_normal((6, 6)) + 3.0
+    eigenvalues = np.linalg.eigvalsh(np.cov(x.T))
+    eigenvalues = (1 - shrinkage) * eigenvalues + shrinkage * eigenvalues.mean()
+    found = isoscore_star(torch.tensor(x), shrinkage=shrinkage)
+    assert found.item() == pytest.approx(float(isoscore(eigenvalues)), rel=1e-12)
+
+
+def test_the_penalty_is_added_while_training_and_never_to_what_is_validated(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"abcdefghijklmnopqrstuvwxyz\n" * 100)
+    sizes = {"arch": "gpt2", "layers": 2, "hidden": 16, "heads": 2, "length": 16, "batch": 4, "validation_batches": 1}
+    recipe = Recipe.check({**sizes, "data": [str(tmp_path / "text")], "isotropy_weight": -3.0})
+    data = TextData.open(recipe, tmp_path)
+    model = make_model(recipe, data, 0)
+    with track("training", stream=StringIO()) as bar:
+        trainer = make_trainer(recipe, model, data, seed=0, folder=tmp_path, fresh=True, what="", bar=bar)
+    ids = torch.randint(5, 261, (4, 16), generator=torch.Generator().manual_seed(0))
+    batch = {"input_ids": ids, "labels": ids}
+    output: Any = model(**batch, output_hidden_states=True)
+    states = torch.cat([one.flatten(0, 1) for one in output.hidden_states[1:]]).detach().double().numpy()
+    eigenvalues = np.linalg.eigvalsh(np.cov(states.T))
+    score = float(isoscore(0.8 * eigenvalues + 0.2 * eigenvalues.mean()))
+    plain = output.loss.item()
+    assert trainer.compute_loss(model.train(), batch).item() == pytest.approx(plain - 3 * (1 - score), rel=1e-5)
+    assert trainer.compute_loss(model.eval(), batch).item() == pytest.approx(plain, rel=1e-6)

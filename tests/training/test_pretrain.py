@@ -86,7 +86,7 @@ def test_the_recipe_in_the_folder_repeats_the_training(text: str, tmp_path) -> N
 
 
 def test_seeds_differ_and_validate_on_the_same_windows(text: str, tmp_path) -> None:
-    from anisoscope.training.text import TextData
+    from anisoscope.training.data.text import TextData
 
     recipe = Recipe(data=[text], steps=4, seeds=[0, 1], **SMALL)
     pretrain(recipe, tmp_path)

@@ -1,7 +1,8 @@
 """Running maxima: the greatest logit of every head, the largest activation of every dimension, and where they were.
 
 A maximum merges like a sum: that of two sets is the greater of their maxima, so chunks, shards and processes combine in
-any order. Equal maxima are told apart by where they were (the smallest sequence key, then the positions).
+any order. Equal maxima are told apart by where they were (the smallest sequence key, then the positions), and those
+that are equal but for rounding by their scores in float64: the same one is found however the data is cut into batches.
 
 `Peaks` holds, for each head, the greatest score q·k·scaling over the visible pairs of rows that count, with q and k
 themselves: the mean query and the mean key are known only at the end, and only then can the score be split at them
@@ -16,7 +17,7 @@ Memory O(heads · d_head) and O(d), constant in the corpus; time one pass over s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol, Self
 
 import numpy as np
@@ -29,6 +30,7 @@ from anisoscope.accumulate.keys import Keys
 from anisoscope.errors import StoreError
 
 _BLOCK = 512  # rows that are looked through at a time
+ROUNDING = 1e-5  # scores of a row that differ by less may change places with the shape of a batch
 
 
 class _Running:
@@ -113,25 +115,28 @@ class Peaks(_Running):
         masked = (
             peaks.nan_to_num(nan=-torch.inf).masked_fill(~valid[:, None], -torch.inf).transpose(0, 1).flatten(1)
         )  # (heads, B · Tq)
-        place = masked.argmax(1)
+        names, window = by_row(sequences, len(valid))
+        begins = np.repeat(starts, len(valid) // len(starts)) + call.start
+        first_query = begins + window * valid.shape[1]
+        first = (first_query[:, None] + np.arange(valid.shape[1])).ravel()
+        heads, place = _candidates(masked, lambda: np.lexsort((first, np.repeat(names.view(np.int64), valid.shape[1]))))
         row, query = place // peaks.shape[2], place % peaks.shape[2]
-        heads = torch.arange(len(place), device=place.device)
         group = call.score_queries.shape[1] // call.score_keys.shape[1]
-        q = call.score_queries[row, heads, query].double()  # (heads, d)
-        keys = call.score_keys[row, heads // group].double() * call.scaling  # (heads, Tk, d)
+        q = call.score_queries[row, heads, query].double()  # (candidates, d)
+        keys = call.score_keys[row, heads // group].double() * call.scaling  # (candidates, Tk, d)
         scores = torch.einsum("hd,hkd->hk", q, keys)
         if call.visible is not None:
             shown = call.visible.expand(len(valid), valid.shape[1], -1)[row, query]
             scores = scores.masked_fill(~shown, -torch.inf)
-        greatest, key = scores.max(1)
-        names, window = by_row(sequences, len(valid))
-        begins = np.repeat(starts, len(valid) // len(starts)) + call.start
-        rows, at_query, at_key = (index.cpu().numpy() for index in (row, query, key))
-        first_query = begins[rows] + window[rows] * valid.shape[1]
+        greatest, key = scores.max(1)  # the first of equal keys
+        rows, at_query, at_key, owner = (index.cpu().numpy() for index in (row, query, key, heads))
         first_key = begins[rows] + window[rows] * keys.shape[1]
-        where = np.stack([names[rows].view(np.int64), first_query + at_query, first_key + at_key], 1)
-        found = {"greatest": greatest.cpu(), "query": q.cpu(), "key": keys[heads, key].cpu()}
-        self.take(found | {"where": torch.from_numpy(where)})
+        where = np.stack([names[rows].view(np.int64), first_query[rows] + at_query, first_key + at_key], 1)
+        order = np.lexsort((where[:, 1], where[:, 0], -greatest.cpu().numpy(), owner))
+        best = torch.from_numpy(order[np.unique(owner[order], return_index=True)[1]])  # (heads,)
+        found = {"greatest": greatest, "query": q, "key": keys[torch.arange(len(key)), key]}
+        found = {name: tensor.cpu()[best] for name, tensor in found.items()}
+        self.take(found | {"where": torch.from_numpy(where)[best]})
 
     def _add_means(self, call: ScoredPairs, valid: Tensor, seen: Tensor, scaling: float) -> None:
         sides = (("query", call.score_queries, valid, 1.0), ("key", call.score_keys, call.valid_keys, scaling))
@@ -175,6 +180,21 @@ class Extremes(_Running):
         found["greatest"][rising] = greatest[columns].double().cpu()
         found["where"][rising] = torch.from_numpy(np.stack([names[rows], positions[rows], np.zeros_like(rows)], 1))
         self.take(found)
+
+
+def _candidates(peaks: Tensor, order: Callable[[], NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
+    """Head and place of the greatest of each row of peaks (heads, n), and of all that rounding may have put below it.
+
+    Of more than 64 per head the first are kept, in the order (n,) that is asked for only then.
+    """
+    top = peaks.amax(1, keepdim=True)
+    near = peaks >= top - ROUNDING * top.abs()
+    if int(near.sum(1).max()) > 64:
+        places = torch.from_numpy(order()).to(peaks.device)
+        kept = near[:, places]
+        near = torch.zeros_like(near).scatter_(1, places.expand_as(near), kept & (kept.cumsum(1) <= 64))
+    heads, place = near.nonzero(as_tuple=True)
+    return heads, place
 
 
 def _earlier(a: Tensor, b: Tensor) -> Tensor:

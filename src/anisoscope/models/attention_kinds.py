@@ -1,4 +1,4 @@
-"""Self-attention, revised: eight ways to turn queries and keys into weights, side by side.
+"""Self-attention, revised: nine ways to turn queries and keys into weights, side by side.
 
 With x_ij = s·q_i·k_j (s = 1/√d_h) over the keys j that row i may see:
 
@@ -9,6 +9,7 @@ With x_ij = s·q_i·k_j (s = 1/√d_h) over the keys j that row i may see:
 | `sigmoid` | σ(x_ij − log n_i), n_i keys seen | no competition between keys (Ramapuram et al. 2409.04431) |
 | `cosine` | softmax_j(τ_h q_i·k_j / ‖q_i‖‖k_j‖) | sharpness from a learned τ per head, not from norms (Swin v2) |
 | `query_centred` | softmax_j(s (q_i − q̄_i)·k_j) | the mean query is removed, so a drift of the queries cannot act |
+| `linear` | φ(q_i)·φ(k_j) / Σ_j φ(q_i)·φ(k_j), φ = elu + 1 | no softmax at all (Katharopoulos et al. 2006.16236) |
 | `key_centred` | softmax_j(s q_i·(k_j − k̄)) | the weights of softmax: q_i·k̄ is the same for all j |
 | `gated` | softmax, then head output · σ(x_i·w_h) | a head may be silent (Qiu et al. 2505.06708, one gate per head) |
 | `no_bias` | softmax | biases of query, key and value held at zero |
@@ -20,7 +21,8 @@ in a causal model. So no row depends on another sequence of the batch, nor on th
 (RoPE) this is the mean of the rotated queries, as the scores see them. k̄ is the mean key over the valid positions of
 the sequence; whatever is subtracted from all keys of a row leaves its softmax as it is, so nothing can leak through it.
 
-The weights of `softmax_one` and `sigmoid` do not sum to 1: their entropy is that of the row divided by its sum.
+The weights of `softmax_one` and `sigmoid` do not sum to 1: their entropy is that of the row divided by its sum. Those
+of `linear` are computed as a matrix here, so that they can be watched; summing φ(k_j)v_jᵀ first gives the same in O(T).
 
 How it is wired: `apply` hangs a `VariantAttention` module named `anisoscope_attention` on every attention module; its
 `transform`, `weights` and `finish` are the whole difference to softmax attention, and the function registered with
@@ -46,7 +48,7 @@ from anisoscope.errors import ModelError, UsageError
 NAME = "anisoscope_attention"
 """The name of the hung module, of the config field, and of the function registered with transformers."""
 
-OWN_KERNEL = ("softmax_one", "sigmoid", "cosine", "query_centred", "key_centred", "gated")
+OWN_KERNEL = ("softmax_one", "sigmoid", "cosine", "query_centred", "key_centred", "gated", "linear")
 VARIANTS = ("softmax", *OWN_KERNEL, "no_bias")
 FAMILIES = ("bert", "gpt2", "gpt_neox", "llama", "vit")
 FIRST_SCALE = 10.0
@@ -69,6 +71,8 @@ def transform(
         return q - mean_query(q, k, mask), k
     if variant == "key_centred":
         return q, k - mean_key(k, mask)
+    if variant == "linear":
+        return nn.functional.elu(q) + 1, nn.functional.elu(k) + 1
     return q, k
 
 
@@ -80,6 +84,9 @@ def weights(variant: str, scores: Tensor, mask: Tensor | None) -> Tensor:
     [1.0, 0.75, 0.75]
     """
     scores = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+    if variant == "linear":  # scores are positive, and their scale cancels
+        seen = scores.masked_fill(~visible(scores, mask), 0.0)
+        return seen / seen.sum(-1, keepdim=True).clamp_min(torch.finfo(seen.dtype).tiny)
     masked = scores if mask is None else scores + mask
     if variant == "sigmoid":
         seen = visible(masked, mask).sum(-1, keepdim=True).clamp_min(1)  # (B, 1, rows, 1)

@@ -348,7 +348,7 @@ def begin(folder: Path, *, command: str, settings: Mapping[str, Any], in_memory:
 
 def abandon(folder: Path) -> None:
     """Take back what `begin` made, where nothing was saved since: the folder is free for another command."""
-    if (folder / MANIFEST).exists() or any(path.is_file() for path in (folder / "partial").rglob("*")):
+    if (folder / MANIFEST).exists() or any(path.is_file() for name in _FOLDERS for path in (folder / name).rglob("*")):
         return
     shutil.rmtree(folder / "partial", ignore_errors=True)
     for name in (PLAN, ".lock"):

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from anisoscope.training.bytes import SPECIALS
+from anisoscope.training.data.bytes import SPECIALS
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -30,7 +30,7 @@ Announce = Callable[[str], None]
 
 
 class TrainingData(Protocol):
-    """What a training needs of its data: `anisoscope.training.text` and `.images` make one each."""
+    """What a training needs of its data: `anisoscope.training.data.text` and `.images` make one each."""
 
     @property
     def sha256(self) -> str: ...
@@ -76,10 +76,10 @@ def pretrain(
 def open_data(recipe: Recipe, out: Path) -> TrainingData:
     """The text or the images of a recipe."""
     if recipe.vision:
-        from anisoscope.training.images import ImageData
+        from anisoscope.training.data.images import ImageData
 
         return ImageData.open(recipe)
-    from anisoscope.training.text import TextData
+    from anisoscope.training.data.text import TextData
 
     return TextData.open(recipe, out)
 

@@ -29,7 +29,10 @@ from anisoscope.runs.settings import Seeds, Settings, option
 Arch = Literal["bert", "gpt2", "neox", "llama", "vit", "convnet"]
 Objective = Literal["mlm", "clm", "headless", "classify"]
 Precision = Literal["float32", "bfloat16", "float16"]
-Attention = Literal["softmax", "softmax_one", "sigmoid", "cosine", "query_centred", "key_centred", "gated", "no_bias"]
+Attention = Literal[
+    "softmax", "softmax_one", "sigmoid", "cosine", "query_centred", "key_centred", "gated", "linear", "no_bias"
+]
+Optimiser = Literal["adamw", "coupled_adam", "muon"]
 
 OBJECTIVES: dict[str, tuple[Objective, ...]] = {
     "bert": ("mlm", "headless"),
@@ -92,12 +95,17 @@ class Recipe(Settings):
     steps: int = option("Steps of training.", 4096, ge=1, le=10**9)
     batch: int = option("Sequences or images per step.", 16, ge=1, le=2**20)
     seeds: Seeds = option("Seeds to train one after the other, as 0,1,2 or 0-4.", [0], min_length=1)
-    learning_rate: float = _real("Highest learning rate, of AdamW.", 2e-3, gt=0)
+    optimiser: Optimiser = option("AdamW; or another one, of the embeddings or of the matrices of the blocks.", "adamw")
+    learning_rate: float = _real("Highest learning rate.", 2e-3, gt=0)
     schedule: Literal["linear", "cosine", "constant"] = option("Learning rate after the warm-up.", "linear")
     warmup: int = option("Steps over which the learning rate rises.", 200, ge=0, le=10**9)
-    weight_decay: float = _real("Weight decay, of AdamW.", 0.01, ge=0)
+    weight_decay: float = _real("Weight decay.", 0.01, ge=0)
     clip: float = _real("Largest norm of a gradient.", 1.0, gt=0)
     qk_clip: float | None = _optional("Greatest attention logit of a head; queries and keys above it shrink (gpt2).")
+    isotropy_weight: float = _real(
+        "Weight of 1 − IsoScore* in the loss; a negative one makes less isotropic states.", 0
+    )
+    centre_output: bool = option("Take the mean out of the output embeddings after each step.", False)
     logits: Precision = option("Precision of attention logits, output logits and their softmax (clm).", "float32")
     bad_batch: int | None = option("Step from which the training text is random tokens.", None, ge=1, le=10**9)
     bad_batches: int = option("For how many steps it is.", 1, ge=1, le=10**9)
@@ -135,6 +143,16 @@ class Recipe(Settings):
             ),
             (no_attention and self.attention != "softmax", "a convnet has no attention to vary"),
             (self.qk_clip is not None and self.arch != "gpt2", f"qk_clip is for gpt2, not {self.arch}"),
+            (
+                self.qk_clip is not None and self.attention in ("cosine", "linear"),
+                f"{self.attention} attention has no logits that qk_clip could shrink",
+            ),
+            (self.centre_output and self.objective not in ("clm", "mlm"), f"{self.objective} has no output embeddings"),
+            (
+                self.optimiser == "coupled_adam" and self.vision,
+                "coupled Adam is for embeddings of tokens, not for images",
+            ),
+            (self.isotropy_weight and no_attention, "the isotropy of a convnet's maps cannot be trained"),
             (not self.final_norm and not self.causal, f"{self.arch} cannot go without its final norm"),
             (
                 self.logits != "float32" and (self.objective, self.attention) not in _ROUNDED,

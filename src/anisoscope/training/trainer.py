@@ -23,7 +23,8 @@ from anisoscope.runs.stopping import asked_to_stop
 from anisoscope.runs.writing import atomic
 from anisoscope.training.folder import Diverged
 from anisoscope.training.kernels import QKClip, rounded_loss
-from anisoscope.training.objectives import headless_loss
+from anisoscope.training.objectives import headless_loss, isotropy_penalty
+from anisoscope.training.optimisers import BETAS, CentreOutput, make_optimiser
 
 if TYPE_CHECKING:
     from anisoscope.training.pretrain import TrainingData
@@ -53,16 +54,29 @@ class SeriesTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
-        """The mean over the batch. The Trainer's own count of items is not used: it counts one label too many per
-        causal sequence, the first, which nothing predicts."""
-        if self.recipe.logits != "float32":
-            output = model(input_ids=inputs["input_ids"])
-            loss = rounded_loss(output.logits, inputs["labels"], getattr(torch, self.recipe.logits))
-            return (loss, output) if return_outputs else loss
-        if self.recipe.objective != "headless":
-            return super().compute_loss(model, inputs, return_outputs)
-        loss, output = headless_loss(self.accelerator.unwrap_model(model), inputs, causal=self.recipe.causal)
+        """The mean over the batch, with the penalty of the recipe while training."""
+        weight = self.recipe.isotropy_weight if model.training else 0.0
+        loss, output = self._task_loss(model, {**inputs, "output_hidden_states": True} if weight else inputs)
+        if weight:
+            loss = loss + weight * isotropy_penalty(output.hidden_states)
         return (loss, output) if return_outputs else loss
+
+    def _task_loss(self, model: torch.nn.Module, inputs: dict[str, Any]) -> Any:
+        """The loss of the objective, and the output. The Trainer's own count of items is not used: it counts one label
+        too many per causal sequence, the first, which nothing predicts."""
+        if self.recipe.logits != "float32":
+            output = model(**{name: value for name, value in inputs.items() if name != "labels"})
+            return rounded_loss(output.logits, inputs["labels"], getattr(torch, self.recipe.logits)), output
+        if self.recipe.objective != "headless":
+            return super().compute_loss(model, inputs, return_outputs=True)
+        return headless_loss(self.accelerator.unwrap_model(model), inputs, causal=self.recipe.causal)
+
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+        if self.optimizer is None and self.recipe.optimiser != "adamw":
+            trained: Any = self.model
+            names = self.get_decay_parameter_names(trained)
+            self.optimizer = make_optimiser(trained, self.recipe, decayed=names)
+        return super().create_optimizer(model)
 
     def save_running_loss(self, path: Path) -> None:
         """Keep the sum of losses since the last log: the Trainer begins a new one when it goes on from a state."""
@@ -179,11 +193,17 @@ def make_trainer(
         eval_dataset=data.held_out(),
         processing_class=data.processor,
         compute_metrics=accuracy if recipe.objective == "classify" else None,
-        callbacks=[publisher, *([] if recipe.qk_clip is None else [QKClip(recipe.qk_clip)])],
+        callbacks=[publisher, *after_steps(recipe)],
     )
     publisher.trainer = trainer  # a Trainer does not tell its callbacks who it is
     trainer.remove_callback(PrinterCallback)
     return trainer
+
+
+def after_steps(recipe: Recipe) -> list[TrainerCallback]:
+    """What a recipe does to the weights after each step."""
+    clip = [] if recipe.qk_clip is None else [QKClip(recipe.qk_clip)]
+    return [*clip, *([CentreOutput()] if recipe.centre_output else [])]
 
 
 def training_arguments(recipe: Recipe, *, seed: int, states: Path, fresh: bool) -> TrainingArguments:
@@ -200,7 +220,7 @@ def training_arguments(recipe: Recipe, *, seed: int, states: Path, fresh: bool) 
         weight_decay=recipe.weight_decay,
         max_grad_norm=recipe.clip,
         optim="adamw_torch",
-        adam_beta2=0.98,
+        adam_beta2=BETAS[1],
         seed=seed,
         label_names=["labels"],
         prediction_loss_only=recipe.objective != "classify",

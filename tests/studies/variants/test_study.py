@@ -216,7 +216,7 @@ def test_the_verdict_says_higher_and_lower_where_intervals_leave_zero_out() -> N
 def test_the_story_fits_eighty_columns() -> None:
     arms = ("softmax", "query_centred", "softmax_one")
     rows = compared(*(rows_of(arm, [2.0 + i, 2.4 - i], [0.3, 0.4 - 0.1 * i]) for i, arm in enumerate(arms)))
-    for metric in ("entropy_normalised", "max_probability", "query_drift_ratio", "query_key_alignment"):
+    for metric in ("entropy_normalised", "max_probability", "query_drift_ratio", "query_key_alignment", "isoscore"):
         for end in ("", "_difference"):
             rows += [
                 Row(model=arm, site="blocks", metric=metric + end, value=-0.1234567, low=-0.2, high=-0.01)
@@ -226,7 +226,7 @@ def test_the_story_fits_eighty_columns() -> None:
     tell(find_study("variants"), Measurement(tuple(rows), verdict="", command="variants"), console=console)
     printed = console.export_text()
     lines = [line.split() for line in printed.splitlines()]
-    assert ["softmax", "2.2", "0.4", *["-0.1235"] * 4] in lines
+    assert ["softmax", "2.2", "0.4", *["-0.1235"] * 5] in lines
     assert ["softmax_one", "+0.000", "±", "25.412", "-0.100", "±", "1.271", *["-0.123", "±", "0.113"] * 2] in lines
     assert max(map(cell_len, printed.splitlines())) <= 80
 
@@ -261,7 +261,7 @@ def test_a_study_goes_on_in_pieces_and_a_finished_one_is_used_again(text, tmp_pa
     assert list(table) == ["softmax", "no_bias"]
     measures = {
         *("validation_loss", "mean_cosine", "entropy_normalised", "max_probability"),
-        *("query_drift_ratio", "query_key_alignment"),
+        *("query_drift_ratio", "query_key_alignment", "isoscore"),
     }
     assert table["softmax"].keys() == measures
     assert table["no_bias"].keys() == measures | {f"{name}_difference" for name in measures}
@@ -276,6 +276,20 @@ def test_a_study_goes_on_in_pieces_and_a_finished_one_is_used_again(text, tmp_pa
         "variants": len(PANELS) + 1,
         "variants-differences": len(CHANGES),
     }
+
+
+def test_a_study_stopped_in_its_first_training_goes_on(text, tmp_path, monkeypatch) -> None:
+    out, train = tmp_path / "out", trained.pretrain
+
+    def stopped(*given: Any, **options: Any) -> None:
+        train(*given, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trained, "pretrain", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        perform("variants", asked(text, arms=["softmax"]), out=out)
+    monkeypatch.undo()
+    assert perform("variants", asked(text, arms=["softmax"]), out=out).rows
 
 
 def counted(names: list[str]) -> Any:
@@ -306,7 +320,7 @@ def test_a_trained_checkpoint_is_measured_as_attention_and_measure_do(text, tmp_
     found = perform("variants", asked(text, arms=["query_centred"]), out=out)
     checkpoint = str(out / "training/query_centred/seed-0/checkpoint-3")
     options = {"data": [text], "limit": 3}
-    hidden = perform("measure", {"models": [checkpoint], "spectrum": False, "neighbours": False, **options})
+    hidden = perform("measure", {"models": [checkpoint], "neighbours": False, **options})
     attention = perform("attention", {"model": checkpoint, **options})
     rows = [row for row in found.rows if row.seed == 0 and row.layer is not None and row.metric in trained.HIDDEN]
     rows += [row for row in found.rows if row.seed == 0 and row.head is not None and row.metric in trained.ATTENTION]

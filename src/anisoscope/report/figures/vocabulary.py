@@ -22,6 +22,7 @@ from anisoscope.report.figures.style import (
     heading,
     series_name,
     shown_name,
+    side_by_side,
     style,
 )
 from anisoscope.report.figures.style.curves import step_axis

@@ -38,7 +38,7 @@ from anisoscope.runs.work.collected import Collected
 from anisoscope.studies.variants.story import story
 from anisoscope.training.recipe import Recipe, read_toml
 
-KINDS = ("softmax", "softmax_one", "sigmoid", "cosine", "query_centred", "key_centred", "gated", "no_bias")
+KINDS = ("softmax", "softmax_one", "sigmoid", "cosine", "query_centred", "key_centred", "gated", "linear", "no_bias")
 ARMS: dict[str, dict[str, dict[str, Any]]] = {
     "attention": {kind: {"attention": kind} for kind in KINDS},
     "objectives": {

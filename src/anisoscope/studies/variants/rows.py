@@ -24,7 +24,7 @@ from anisoscope.training.recipe import Recipe
 
 AVERAGED = (
     *("mean_cosine", "entropy_normalised", "max_probability", "query_drift_ratio", "key_drift_ratio"),
-    *("query_key_alignment", "salience_share", "sink_share"),
+    *("query_key_alignment", "salience_share", "sink_share", "isoscore"),
 )
 
 

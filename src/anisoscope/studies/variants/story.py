@@ -20,6 +20,7 @@ COLUMNS = (
     (BLOCKS, "query_key_alignment", "|cos(Q̄, K̄)|"),
     (BLOCKS, "max_probability", "max p"),
     (BLOCKS, "query_drift_ratio", "Q drift"),
+    (BLOCKS, "isoscore", "IsoScore"),
 )
 """The columns of the summary: site, metric, heading. The first four fit the screen with their intervals."""
 

@@ -33,7 +33,7 @@ from anisoscope.training.series import log_rows
 if TYPE_CHECKING:
     from anisoscope.models.open import OpenModel
 
-HIDDEN = ("mean_cosine", "drift_ratio")
+HIDDEN = ("mean_cosine", "drift_ratio", "isoscore")
 ATTENTION = (
     *("query_key_cosine", "query_drift_ratio", "key_drift_ratio", "query_mean_cosine", "key_mean_cosine"),
     *("entropy", "entropy_normalised", "max_probability", "salience_share", "sink_share"),
@@ -95,7 +95,7 @@ def training_rows(label: str, part: Part) -> list[Row]:
         return logged
     heads: Any = part.sums["attention"]
     attention = attention_rows(heads.heads, heads.rows, like=attention_context(label, part))
-    rows = site_rows(part, label, spectrum="none", neighbours=False).rows
+    rows = site_rows(part, label, neighbours=False).rows
     kept = [row for row in rows if row.metric in HIDDEN and row.positions == "all"]
     kept += [row for row in attention if row.metric in ATTENTION]
     kept += alignment_rows(attention, width=next(iter(heads.heads.values())).queries.d)
@@ -110,7 +110,7 @@ def measure_checkpoint(job: Job, checkpoint: Path, label: str) -> Part:
     device = sums_device(job.machine.device)
 
     def observers() -> dict[str, Any]:
-        hidden = HiddenSums(HiddenCapture(model.module), spectrum=False, sample=0, device=device)
+        hidden = HiddenSums(HiddenCapture(model.module), sample=0, device=device)
         return {"hidden": hidden, "attention": AttentionSums()}
 
     return job.run(label, model, observers, field="texts")

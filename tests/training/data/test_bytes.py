@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from anisoscope.training.bpe import blocks, encode, train_bpe
-from anisoscope.training.bytes import FIRST_BYTE, SPECIALS, byte_characters, byte_ids, byte_tokenizer
+from anisoscope.training.data.bpe import blocks, encode, train_bpe
+from anisoscope.training.data.bytes import FIRST_BYTE, SPECIALS, byte_characters, byte_ids, byte_tokenizer
 
 TOKENIZER = byte_tokenizer(length=64, wrap=False)
 ENGLISH = b"The quick brown fox jumps over the lazy dog, and the other foxes jump over the other dogs.\n" * 60
@@ -70,7 +70,7 @@ def test_an_encoded_corpus_decodes_to_the_text_and_is_encoded_once(tmp_path) -> 
 def test_blocks_are_the_whole_text_cut_after_line_ends(raw: bytes) -> None:
     from unittest import mock
 
-    with mock.patch("anisoscope.training.bpe.BLOCK", 16):
+    with mock.patch("anisoscope.training.data.bpe.BLOCK", 16):
         cut = list(blocks(np.frombuffer(raw, dtype=np.uint8)))
     if raw.isascii():
         assert "".join(cut).encode() == raw

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from anisoscope.errors import InputError
-from anisoscope.training.bytes import FIRST_BYTE, SPECIALS
+from anisoscope.training.data.bytes import FIRST_BYTE, SPECIALS
+from anisoscope.training.data.text import FIRST, IGNORED, LAST, MASK, TextData, Windows, mask_tokens, read_corpus
 from anisoscope.training.recipe import Recipe
-from anisoscope.training.text import FIRST, IGNORED, LAST, MASK, TextData, Windows, mask_tokens, read_corpus
 
 
 @pytest.fixture

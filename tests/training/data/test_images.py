@@ -11,7 +11,7 @@ from PIL import Image
 from transformers import AutoImageProcessor, AutoModel
 
 from anisoscope.errors import InputError, MissingExtra
-from anisoscope.training.images import ImageData, digits, folder_pictures, split
+from anisoscope.training.data.images import ImageData, digits, folder_pictures, split
 from anisoscope.training.pretrain import pretrain
 from anisoscope.training.recipe import Recipe
 from anisoscope.training.series import read_log

@@ -3,7 +3,7 @@
     photos/cat/1.jpg  photos/cat/2.jpg  photos/dog/1.jpg
 
 Every image goes through the image processor that is saved with the checkpoint, so what a model was trained on is what
-anything that opens it later will show it. As in `anisoscope.training.text`, example i of the stream is a function of
+anything that opens it later will show it. As in `text`, example i of the stream is a function of
 (seed, i) alone. Every so many-th image of a class (in order of name) is held out.
 """
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anisoscope.errors import InputError
-from anisoscope.training.bytes import FIRST_BYTE, SPECIALS, byte_tokenizer
+from anisoscope.training.data.bytes import FIRST_BYTE, SPECIALS, byte_tokenizer
 from anisoscope.training.folder import writing
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class TextData:
         if recipe.tokens == "bytes":
             tokenizer = byte_tokenizer(length=recipe.length, wrap=recipe.masked)
             return cls(recipe, tokenizer, corpus.training, corpus.held_out, FIRST_BYTE, corpus.sha256)
-        from anisoscope.training.bpe import encode, train_bpe
+        from anisoscope.training.data.bpe import encode, train_bpe
 
         tokenizer = train_bpe(corpus.training, vocabulary=recipe.vocabulary, length=recipe.length, wrap=recipe.masked)
         name = corpus.sha256[:16]

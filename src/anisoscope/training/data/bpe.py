@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anisoscope.training.bytes import SPECIALS, byte_characters, dress
+from anisoscope.training.data.bytes import SPECIALS, byte_characters, dress
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

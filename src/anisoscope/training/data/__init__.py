@@ -1,0 +1,1 @@
+"""What a training reads: text as bytes or byte pairs, and images."""
