@@ -72,7 +72,7 @@ def _removals(x: Array, d: int, draws: Draws | None) -> list[Estimate]:
         removed["mean_cosine_without_top"] = (pairs.without_top(x, top), f"top {top} components removed")
     found = []
     for name, (units, note) in removed.items():
-        left = units.any(1)  # a row that is nothing now weighs nothing
+        left = np.asarray(units.any(1))  # a row that is nothing now weighs nothing
         value = pairs.mean_cosine_of(units)
         low, high = bootstrap(lambda draws, u=units, left=left: _mean_cosine(u, left, draws), draws, value)
         found.append(estimated(lookup(name), value, low, high, n=m, d=d, note=note))
