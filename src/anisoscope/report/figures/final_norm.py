@@ -21,7 +21,6 @@ from anisoscope.report.figures.style import (
     WIDE,
     colour,
     heading,
-    null_line,
     series_name,
     shown_name,
     side_by_side,
@@ -100,7 +99,8 @@ def figure_m2(run: Run) -> Figure:
             _pair_quantile(panel, run.rows(model=model, metric="dimension", positions="all"))
             panel.set_title(f"M2  {shown_name(model)}")
         panels[0].set_ylabel("mean cosine")
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(_PAIRS))
+        columns = 2 if len(models) == 1 else len(_PAIRS) + 1
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=columns)
     return figure
 
 
@@ -214,7 +214,7 @@ def _pair_quantile(panel: Axes, dimensions: Sequence[Row]) -> None:
     if d < 2:
         return
     height = float(cosine_quantile(0.95, d))
-    null_line(panel, height, f"95 % of isotropic pairs, $d$ = {d}", above=False, linestyle=(0, (1, 3)))
+    panel.axhline(height, color=NULL, linestyle=(0, (1, 3)), linewidth=1, label="95 % of isotropic pairs")
 
 
 def _axis(norms: Sequence[ClosingNorm]) -> tuple[list[tuple[float, ClosingNorm]], str]:

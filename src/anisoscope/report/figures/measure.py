@@ -54,9 +54,10 @@ def figure_layers(runs: Run | Sequence[Run], *, title: str = "") -> Figure:
 
     several = [runs] if isinstance(runs, Run) else runs
     rows = [row for run in several for row in _layers(run)]
-    models = len({row.model for row in rows})
+    models = {shown_name(row.model) for row in rows}
     with style():
-        size = (COLUMN if models < 6 else WIDE * 0.75, max(2.4, 1.0 + 0.15 * models))
+        narrow = len(models) < 6 and max(map(len, models), default=0) < 18
+        size = (COLUMN if narrow else WIDE * 0.75, max(2.4, 1.0 + 0.15 * len(models)))
         figure, axes = plt.subplots(figsize=size, layout="constrained")
         draw_layers(axes, rows, [row for run in several for row in run.rows(metric="dimension", positions="all")])
         axes.set(xlabel=depth_label(rows), ylabel="average cosine")
@@ -194,7 +195,7 @@ def figure_drift_tests(runs: Run | Sequence[Run], *, method: str = "spearman") -
             _name_groups(axes, list(groups.values()))
         figure.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=3)
         number = {"spearman": "5", "pearson": "16"}[method]
-        heading(figure, f"{number}  Does the average cosine go with the drift?")
+        heading(figure, f"{number}  Does the average cosine go with the drift? ({method.capitalize()})")
     return figure
 
 

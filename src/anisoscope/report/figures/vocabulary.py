@@ -55,9 +55,10 @@ def figure_m1(run: Run) -> Figure:
                 ):
                     _line(panel, run.rows(site=where, metric=metric), line, shade, f"{text}, {convention}")
             _reference(panel, run.rows(site=site, metric="partition_one_sided"))
-            panel.set(title=f"M1  {_model(run)}: {_matrix_name(run, site)}", ylim=(-0.03, 1.05))
+            panel.set(title=_matrix_name(run, site), ylim=(-0.03, 1.05))
             _step_axis(panel, run)
         panels[0].set_ylabel("$I(W)$")
+        heading(figure, f"M1  {_model(run)}")
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", fontsize=6.5)
     return figure
 
@@ -138,7 +139,9 @@ def _scatter(panel: Axes, arrays: dict[str, np.ndarray], key: str) -> None:
         panel.scatter(*points[~unseen].T, s=2, c=counts[~unseen], linewidths=0, rasterized=True, **shades)
     reach = 1.05 * float(np.abs(points).max())
     panel.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
-    panel.locator_params(nbins=3)
+    tick = float(f"{0.6 * reach:.0g}")
+    panel.set_xticks([-tick, 0, tick], [f"{-tick:g}", "", f"{tick:g}"])
+    panel.set_yticks([-tick, 0, tick])
     panel.plot(0, 0, "+", color=INK, markersize=7, markeredgewidth=1)
 
 

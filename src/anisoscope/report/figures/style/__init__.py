@@ -99,11 +99,9 @@ def heading(figure: Figure, text: str) -> None:
     figure.suptitle(text, fontsize=8.5, fontweight="bold", x=0.01, ha="left")
 
 
-def null_line(
-    axes: Axes, value: float, text: str, *, side: Side = "right", above: bool = True, linestyle: Any = ":"
-) -> None:
+def null_line(axes: Axes, value: float, text: str, *, side: Side = "right", above: bool = True) -> None:
     """A null or another reference, dotted and named, as every figure has it."""
-    axes.axhline(value, color=NULL, linestyle=linestyle, linewidth=1)
+    axes.axhline(value, color=NULL, linestyle=":", linewidth=1)
     beside(axes, text, value, side=side, above=above)
 
 
