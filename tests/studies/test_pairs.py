@@ -13,7 +13,7 @@ from sklearn.metrics import ndcg_score
 
 import anisoscope
 from anisoscope.errors import InputError, StoreError, UsageError
-from anisoscope.inference.retrieval import Labelled, conformal_threshold, search
+from anisoscope.inference.retrieval import Found, Labelled, conformal_threshold, retrieval_estimates, search
 from anisoscope.results import Result
 from anisoscope.studies.pairs import read_pairs
 from encoders import sentence_folder
@@ -99,6 +99,15 @@ def test_what_helps_search_is_said_with_its_interval(files, tmp_path):
     assert value(found, "whitened", "ndcg") > value(found, "raw", "ndcg") + 0.1  # pyright: ignore
     raw = next(row for row in found.rows if (row.site, row.metric) == ("raw", "ndcg"))
     assert raw.n == Q
+
+
+def test_the_interval_of_a_share_ends_where_shares_do():
+    ndcg = np.array([1.0] * 9 + [0.2])
+    found = Found(ndcg, np.repeat(ndcg[:, None], 3, 1), ndcg, ndcg, np.arange(10))
+    one = retrieval_estimates({"raw": found}, np.ones(10), ())["raw"][0]
+    reach = 1.96 * ndcg.std(ddof=1) / 10**0.5  # what the jackknife of a mean is, but for the law's quantile
+    assert one.value + reach > 1 == one.high
+    assert 0 < one.low < one.value - 0.9 * reach
 
 
 def test_a_conformal_threshold_holds_for_a_new_query():

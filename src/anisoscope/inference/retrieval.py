@@ -157,6 +157,8 @@ def _mean(metric: str, values: Array, groups: NDArray[np.int64], at: float | Non
     left = (values.sum() - sums) / np.maximum(len(values) - sizes, 1)
     low, high = jackknife(left, values.mean(), sizes)
     null = 0.0 if metric.endswith("_difference") else None
+    if null is None:  # shares: the interval ends where they do
+        low, high = (None if end is None else min(max(end, 0.0), 1.0) for end in (low, high))
     return Estimate(metric, float(values.mean()), low, high, null=null, n=len(values), at=at)
 
 

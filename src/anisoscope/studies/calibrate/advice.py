@@ -21,6 +21,7 @@ WORDS = {
     "without_top": "centring and removing the top components",
     "whitened": "whitening",
 }
+_SHORT = {**WORDS, "without_top": "top removed"}
 LEVELS = np.concatenate([np.linspace(0, 0.99, 100), 1 - np.geomspace(0.009, 1e-5, 60)])
 _STEP = 0.05
 _TOLD = (0.5, 0.9, 0.95, 0.99, 0.999)
@@ -111,9 +112,8 @@ def story(rows: Sequence[Row]) -> Story:
     columns = ["", "floor", "sd", *(f"{100 * rate:g} %" for rate in rates if rate is not None)]
     keys = [("floor_mean", None), ("floor_sd", None), *(("threshold", rate) for rate in rates)]
     sites = dict.fromkeys(row.site for row in rows)
-    names = {**WORDS, "without_top": "top removed"}
     keys += [("nearest_mean", None), ("neighbour_overlap", None)]
-    body = [[names.get(site, site), *(number(_value(cells.get((site, *key)))) for key in keys)] for site in sites]
+    body = [[_SHORT.get(site, site), *(number(_value(cells.get((site, *key)))) for key in keys)] for site in sites]
     usual = usual_rate(rows)
     lines = [
         f"{WORDS[row.site]}: threshold {number(row.value)} ({interval(row)}) at {row.at:.1%}"
@@ -130,14 +130,15 @@ def _search_tables(rows: Sequence[Row], cells: dict[tuple[str, str, float | None
     if not any(row.metric == "ndcg" for row in rows):
         return []
     cuts = list(dict.fromkeys(row.at for row in rows if row.metric == "recall"))
-    body = []
+    body, found_at = [], []
     for site in dict.fromkeys(row.site for row in rows if row.metric == "ndcg"):
         found, moved = cells[site, "ndcg", None], cells.get((site, "ndcg_difference", None))
         change = "" if moved is None or moved.value is None else f"{moved.value:+.3f}"
-        recall = [number(_value(cells.get((site, "recall", cut)))) for cut in cuts]
-        body.append([WORDS[site], number(found.value), interval(found), change, interval(moved), *recall])
-    columns = ("search", "nDCG@10", "95 % interval", "change", "95 % interval", *(f"recall@{cut:.0f}" for cut in cuts))
-    return [Table(columns, body), *_threshold_table(rows, cells)]
+        body.append([_SHORT[site], number(found.value), interval(found), change, interval(moved)])
+        found_at.append([_SHORT[site], *(number(_value(cells.get((site, "recall", cut)))) for cut in cuts)])
+    ranked = Table(("search", "nDCG@10", "95 % interval", "change", "95 % interval"), body)
+    recalled = Table(("search", *(f"recall@{cut:.0f}" for cut in cuts)), found_at)
+    return [ranked, recalled, *_threshold_table(rows, cells)]
 
 
 def _threshold_table(rows: Sequence[Row], cells: dict[tuple[str, str, float | None], Row]) -> list[Table]:
