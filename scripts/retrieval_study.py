@@ -4,7 +4,7 @@
 
 Labels that nobody made for it: the opening sentence of an article of WikiText asks, the first sentences of its later
 paragraphs answer (at most four each), those of all other articles do not. Corrections are fitted on other sentences.
-Runs `anisoscope calibrate ENCODER --data texts.txt --documents lines --pairs judgements.csv` for each encoder and
+Runs `anisoscope calibrate ENCODER --data texts.txt --documents lines --pairs judgements.csv --pool mean` for each, and
 writes tables/retrieval.csv: nDCG@10 by correction, its difference to that of the vectors as they are, and the average
 cosine of unrelated pairs.
 """
@@ -59,7 +59,8 @@ def main(text: Path, docs: Path, encoders: list[str]) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["encoder", "correction", "metric", "value", "low", "high"])
         for encoder in encoders:
-            found = anisoscope.calibrate(files=[encoder], data=[str(texts)], documents="lines", pairs=str(labelled))
+            asked = {"data": [str(texts)], "documents": "lines", "pairs": str(labelled), "pool": "mean"}
+            found = anisoscope.calibrate(files=[encoder], **asked)
             for row in found.rows:
                 if row.metric in METRICS and row.value is not None:
                     ends = ("" if x is None else f"{x:.4f}" for x in (row.low, row.high))

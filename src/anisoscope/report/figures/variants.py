@@ -57,7 +57,7 @@ def figure_variants(run: Run) -> Figure:
             draw_by_block(axes, [row for row in rows if row.metric == metric], arms, null)
             axes.set_title(title)
         handles, labels = grid[0, 1].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(arms), 7), handletextpad=0.3)
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(arms), 6), handletextpad=0.3)
     return figure
 
 
@@ -115,7 +115,7 @@ def figure_variants_differences(run: Run) -> Figure:
             axes.set(title=title, xlabel="change of loss (nats)")
         grid[0].set_ylabel(f"change against {arms[0].replace('_', ' ')}")
         handles, labels = grid[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(arms), 7), handletextpad=0.3)
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(arms), 6), handletextpad=0.3)
     return figure
 
 
