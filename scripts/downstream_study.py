@@ -10,6 +10,7 @@ Three tasks with labels that nobody made for them, on windows of 64 bytes that n
 
 Each probe is a logistic regression on standardised states, fitted on half of the windows and scored on the other half
 by balanced accuracy. Writes tables/downstream.csv: one line per training, site and task, with the average cosine there.
+Trainings that the table has are not probed again.
 """
 
 from __future__ import annotations
@@ -104,17 +105,29 @@ def accuracy(x: np.ndarray, labels: np.ndarray) -> float:
 def main(grid: Path, enwik8: Path, docs: Path) -> None:
     torch.set_num_threads(1)
     tasks = {"code": code_or_prose(400), "topic": topic(120), "link": link(enwik8, 500)}
-    with (docs / "tables" / "downstream.csv").open("w", newline="") as file:
+    table = docs / "tables" / "downstream.csv"
+    known = {tuple(line.split(",")[:2]) for line in table.read_text().splitlines()} if table.exists() else set()
+    with table.open("a", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["arm", "seed", "site", "task", "accuracy", "mean_cosine"])
+        if not known:
+            writer.writerow(["arm", "seed", "site", "task", "accuracy", "mean_cosine"])
         for checkpoint in sorted(grid.glob(f"training/*/seed-*/checkpoint-{STEP}")):
-            module = open_model(str(checkpoint)).module
             place = (checkpoint.parts[-3], checkpoint.parts[-2].removeprefix("seed-"))
-            for name, task in tasks.items():
-                found, cosines = states(module, task)
-                for site, x in found.items():
-                    writer.writerow([*place, site, name, f"{accuracy(x, task[1]):.4f}", f"{cosines[site]:.4f}"])
-            print(*place, flush=True)
+            if place not in known:
+                writer.writerows(probed(open_model(str(checkpoint)).module, tasks, place))
+                file.flush()
+                print(*place, flush=True)
+
+
+def probed(module: Any, tasks: dict[str, Task], place: tuple[str, str]) -> list[list[str]]:
+    """The lines of one training: every task at every site."""
+    lines = []
+    for name, task in tasks.items():
+        found, cosines = states(module, task)
+        lines += [
+            [*place, site, name, f"{accuracy(x, task[1]):.4f}", f"{cosines[site]:.4f}"] for site, x in found.items()
+        ]
+    return lines
 
 
 if __name__ == "__main__":

@@ -20,7 +20,9 @@ def test_only_the_sections_that_the_runs_hold(opened, file, tmp_path):
     names = page.get_by_role("navigation", name="Sections").get_by_role("link").all_inner_texts()
     assert names == [
         "Summary",
+        "Gate",
         "Vectors",
+        "Two clouds",
         "Thresholds",
         "Advice",
         "Layers",
@@ -230,7 +232,7 @@ def test_variants_are_means_with_their_seeds(opened, file):
 def test_files_of_vectors_are_bars_and_no_layers(opened, file):
     page = opened(file)
     bar = drawn(page.locator("#vectors figure").first)[0]
-    assert (bar["x"], bar["y"]) == ([0.4], ["vectors"])
+    assert dict(zip(bar["y"], bar["x"], strict=True))["vectors"] == 0.4
     names = [line["name"] for line in drawn(page.locator("#layers figure"))]
     assert "vectors" not in names
 

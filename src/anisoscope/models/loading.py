@@ -29,6 +29,7 @@ _UNUSED = re.compile(
 
 _SMALL = 2**28  # bytes of weights
 _TIMES = 4  # so many more numbers in a model than in its weights: the config is not theirs
+_OTHERWISE = ("quantization_config", "auto_map")  # packed numbers; code that may not be run
 
 
 @contextmanager
@@ -109,7 +110,7 @@ def _check_size(opener: Any, folder: Path, config: Any) -> None:
     from safetensors import safe_open
 
     files = list(folder.glob("*.safetensors"))
-    if not 0 < sum(file.stat().st_size for file in files) < _SMALL or hasattr(config, "quantization_config"):
+    if not 0 < sum(file.stat().st_size for file in files) < _SMALL or any(hasattr(config, it) for it in _OTHERWISE):
         return
     try:
         with torch.device("meta"):

@@ -345,6 +345,14 @@ def test_without_a_folder_nothing_is_trained(text) -> None:
         perform("variants", asked(text))
 
 
+def test_each_of_many_arms_looks_different(tmp_path) -> None:
+    rows = [Row(model=f"arm_{k:02}", metric="validation_loss", value=2.0 + k) for k in range(20)]
+    write_run(tmp_path, rows=rows, command="variants", settings={})
+    bars = figure_variants(open_run(tmp_path)).axes[0].containers
+    looks = {(bar.lines[0].get_color(), bar.lines[0].get_marker()) for bar in bars}
+    assert len(looks) == 20
+
+
 def test_a_single_seed_is_drawn_without_intervals(tmp_path) -> None:
     rows = [Row(model="softmax", metric="validation_loss", value=2.0)]
     rows += [

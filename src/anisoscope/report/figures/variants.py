@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from anisoscope.report.figures.style import NULL, WIDE, colour, marker, null_line, style
+from anisoscope.report.figures.style import NULL, PALETTE, WIDE, colour, marker, null_line, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -59,7 +59,7 @@ def figure_variants(run: Run) -> Figure:
             draw_by_block(axes, [row for row in rows if row.metric == metric], arms, null)
             axes.set_title(title)
         handles, labels = grid[0, 1].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(arms), handletextpad=0.3)
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(arms), 6), handletextpad=0.3)
     return figure
 
 
@@ -128,7 +128,7 @@ def figure_variants_differences(run: Run) -> Figure:
             axes.set(title=title, xlabel="change of loss (nats)")
         grid[0].set_ylabel(f"change against {arms[0].replace('_', ' ')}")
         handles, labels = grid[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(arms), handletextpad=0.3)
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(arms), 6), handletextpad=0.3)
     return figure
 
 
@@ -149,8 +149,9 @@ def draw_change(axes: Axes, loss: Row, change: Row, shade: str, shape: str) -> N
 
 
 def _look(arms: Sequence[str], arm: str) -> tuple[str, str]:
+    """Colour and marker of an arm; where the colours begin again the markers have moved on."""
     place = arms.index(arm)
-    return colour(place), marker(place)
+    return colour(place), marker(place + place // len(PALETTE))
 
 
 def _value(row: Row) -> float:

@@ -17,7 +17,7 @@ COLUMNS = (
     ("", "validation_loss", "loss"),
     (BLOCKS, "mean_cosine", "cosine"),
     (BLOCKS, "entropy_normalised", "entropy"),
-    (BLOCKS, "query_key_alignment", "|cos(Q̄, K̄)|"),
+    (BLOCKS, "query_key_alignment", "|cos Q̄K̄|"),
     (BLOCKS, "max_probability", "max p"),
     (BLOCKS, "query_drift_ratio", "Q drift"),
     (BLOCKS, "isoscore", "IsoScore"),
