@@ -95,7 +95,7 @@ def write(runs: Runs, path: Path) -> None:
 
 
 def draw(runs: Runs, datas: Sequence[str], path: Path) -> None:
-    """One panel for each data set: forecast (light) and linked (dark) against what was measured."""
+    """One column for each data set: the forecast, and below it the linked one, against what was measured."""
     import matplotlib.pyplot as plt
 
     encoders = sorted({encoder for encoder, _ in runs})
