@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from anisoscope.inputs.vectors.rewrite import rewrite
 from anisoscope.studies.remedy.estimator import Remedy
 
-AIM, BLOCK = 1 / 0.7, 512
+AIM, BLOCK = 1.43, 512  # 1/0.7
 MAPS = {"centre": None, "all-but-the-top": None, "whiten-k": 128, "soft-zca": None}
 
 
