@@ -171,7 +171,7 @@ def test_the_vector_of_a_whole_text_and_what_a_part_adds_are_no_layers() -> None
 
 
 def test_the_checkpoints_of_a_series_are_one_model() -> None:
-    common = {"site": "vocabulary.output", "metric": "partition_one_sided"}
+    common: dict[str, Any] = {"site": "vocabulary.output", "metric": "partition_one_sided"}
     steps = ((0, 0.9), (512, 0.1))
     rows = [Row(model=f"EleutherAI/pythia-70m@step{s}", step=s, value=value, **common) for s, value in steps]
     seen = carry_out("vocabulary_level", evidence(rows), {"models": ["pythia-70m"], "below": 0.52})
