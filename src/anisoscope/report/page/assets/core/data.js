@@ -27,8 +27,8 @@ export function add(map, key, i) {
   else map.set(key, [i]);
 }
 
-// Studies whose sites are no places along a model have sections of their own.
-const APART = new Set([
+// Studies whose sites are no places along a model have sections of their own; files of vectors have bars.
+export const SECTIONED = new Set([
   "block",
   "null",
   "calibrate",
@@ -37,9 +37,9 @@ const APART = new Set([
   "gate",
   "intervene",
   "variants",
-  "vectors",
   "vocabulary",
 ]);
+const APART = new Set([...SECTIONED, "vectors"]);
 const ABLATED = /\.(as_it_is|without_bias|unit_gain|mean_removed)$/;
 const PARAMETERS = new Set(["gain_norm", "bias_norm", "bias_over_gain", "implied_cosine", "cosine_above_implied"]);
 export const ablationOf = (site) => ABLATED.exec(site)?.[1] ?? null;

@@ -4,27 +4,16 @@ import { bars, heightFor, nameAxis, nullTicks } from "../core/bars.js";
 import { axis, Chart, visible } from "../core/chart.js";
 import { controls, metricOptions, select } from "../core/controls.js";
 import { colourOf, faint } from "../core/colours.js";
-import { distinct, meaning, SUBJECTS, T, title } from "../core/data.js";
+import { distinct, meaning, SECTIONED, SUBJECTS, T, title } from "../core/data.js";
 import { grid } from "../core/dom.js";
 import { rowTable } from "../core/files.js";
 import { register } from "../core/sections.js";
 import { extremes, number, shown } from "../core/text.js";
 
-const KNOWN = new Set([
-  "block",
-  "null",
-  "calibrate",
-  "advise",
-  "compare",
-  "gate",
-  "intervene",
-  "variants",
-  "vocabulary",
-]);
 const SEVERAL = new Set(["cosine_share", "hub_occurrence"]); // several rows of one cloud
 
 function rowsOf(found) {
-  const studies = [...found.study].filter(([command]) => !KNOWN.has(command));
+  const studies = [...found.study].filter(([command]) => !SECTIONED.has(command));
   return studies.flatMap(([, rows]) => rows).filter((i) => T.positions[i] === "all" && !SEVERAL.has(T.metric[i]));
 }
 
