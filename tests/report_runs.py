@@ -330,7 +330,6 @@ def every_run(folder: Path) -> list[Run]:
         calibrate_run,
         advise_run,
         vectors_run,
-        clouds_run,
         gate_run,
         intervene_run,
         variants_run,

@@ -237,6 +237,17 @@ def test_files_of_vectors_are_bars_and_no_layers(opened, file):
     assert "vectors" not in names
 
 
+def test_rules_of_a_gate_stand_with_their_outcomes(opened, file):
+    lines = opened(file).locator("#gate tbody tr").all_inner_texts()
+    assert [line.split("\t")[-1] for line in lines] == ["holds", "fails"]
+
+
+def test_two_clouds_show_what_they_share(opened, tmp_path):
+    page = opened(write_page([report_runs.clouds_run(tmp_path / "run")], tmp_path / "page.html"))
+    bar, chance = drawn(page.locator("#clouds figure"))
+    assert (bar["x"], bar["y"][-1], chance["x"][-1]) == ([0.3, 0.3, 0.3, 0.5], "overlap of the top axes, 10", 0.1)
+
+
 def test_any_two_of_the_page_are_compared(opened, file):
     page = opened(file)
     section = page.locator("#compare")
