@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from transformers import BertConfig
@@ -20,6 +22,12 @@ from anisoscope.runs.table import Row
 from anisoscope.studies.block.experiment import Experiment, run_experiment
 
 mpl.use("agg")
+
+
+@pytest.fixture(autouse=True)
+def close() -> Iterator[None]:
+    yield
+    plt.close("all")
 
 
 def stored(folder: Path, command: str, rows: list[Row], arrays: dict[str, np.ndarray] | None = None) -> Run:

@@ -105,7 +105,7 @@ def draw_by_block(axes: Axes, rows: Sequence[Row], arms: Sequence[str], null: st
         )
     nulls = [row.null for row in blocks if row.null is not None]
     if nulls:
-        null_line(axes, nulls[0], null)
+        null_line(axes, nulls[0], null, above=nulls[0] < 0.99)  # not into the title
     axes.set_xticks(sorted({row.layer for row in blocks if row.layer is not None}))
     axes.set_xlabel("block")
 
