@@ -22,7 +22,6 @@ def test_only_the_sections_that_the_runs_hold(opened, file, tmp_path):
         "Summary",
         "Gate",
         "Vectors",
-        "Two clouds",
         "Thresholds",
         "Advice",
         "Layers",
