@@ -255,6 +255,8 @@ def test_any_two_of_the_page_are_compared(opened, file):
     section.get_by_label("Comparison").select_option("free")
     section.get_by_label("Before", exact=True).select_option(label="org/alpha")
     section.get_by_label("After", exact=True).select_option(label="org/beta")
+    assert "compare.pair=free" in page.url
+    assert "undefined" not in page.url
     cells = section.locator(".panel tbody tr").last.locator("td").all_inner_texts()
     before, after, difference = (float(cell) for cell in cells[2:5])
     assert (cells[0], before, after, difference) == ("final_norm", 0.155, 0.26, 0.105)
@@ -262,6 +264,7 @@ def test_any_two_of_the_page_are_compared(opened, file):
     assert [float(end) for end in cells[5].split(" … ")] == pytest.approx([0.105 - reach, 0.105 + reach], abs=1e-4)
     assert cells[6] == "yes"
     section.get_by_label("Before", exact=True).select_option(label="org/series, step 0")
+    assert "compare.first=" in page.url
     section.get_by_label("After", exact=True).select_option(label="org/series, step 5,000")
     assert section.locator(".panel h3").inner_text() == "3 of 3 changed by more than their interval"
 
@@ -291,5 +294,5 @@ def test_every_chart_reads_as_a_table(opened, file):
     drawn(chart)
     assert "3 of 5 sites differ" in chart.locator(".plot").get_attribute("aria-label")
     chart.get_by_text("Data as a table").click()
-    assert chart.locator("tbody tr").count() == 5
+    sync_api.expect(chart.locator("tbody tr")).to_have_count(5)  # made when it is opened
     assert page.locator("figure:not(:has(details))").count() == 0

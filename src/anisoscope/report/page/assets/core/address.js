@@ -20,7 +20,7 @@ export const View = /** @type {any} */ (class {
   // onchange() after every change, by the reader or by the back button.
   constructor(name, first, { allowed = {} } = {}) {
     this.name = name;
-    this.first = first;
+    this.defaults = first;
     this.allowed = allowed;
     this.listeners = [];
     this.read(parse().chosen);
@@ -28,7 +28,7 @@ export const View = /** @type {any} */ (class {
   }
 
   read(chosen) {
-    for (const [key, first] of Object.entries(this.first)) {
+    for (const [key, first] of Object.entries(this.defaults)) {
       const value = revive(chosen.get(`${this.name}.${key}`), first);
       const known = this.allowed[key]?.(this);
       this[key] = known && !known.includes(value) ? first : value;
@@ -53,7 +53,7 @@ export const View = /** @type {any} */ (class {
 function address() {
   const { chosen } = parse(); // with the choices of sections that are not drawn yet
   for (const view of views) {
-    for (const [key, first] of Object.entries(view.first)) {
+    for (const [key, first] of Object.entries(view.defaults)) {
       if (view[key] === first || view[key] === null) chosen.delete(`${view.name}.${key}`);
       else chosen.set(`${view.name}.${key}`, view[key]);
     }
