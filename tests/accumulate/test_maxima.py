@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anisoscope.accumulate.attention.rows import Rows
+from anisoscope.accumulate import maxima
 from anisoscope.accumulate.maxima import Extremes, Peaks
 from anisoscope.capture.attention.call import AttentionCall
 from anisoscope.errors import StoreError
@@ -126,6 +127,20 @@ def test_of_equal_logits_the_first_is_split_however_they_are_batched(order: list
     for name in ("greatest", "where", "query", "key"):
         np.testing.assert_array_equal(*(rows.peaks.tensors[name].numpy() for rows in whole), err_msg=name)
     assert whole[0].peaks.tensors["where"].tolist() == [[0, 3, 1]] * HEADS
+
+
+def test_tied_rows_are_scored_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    q = torch.randn(5, HEADS, 16, D, generator=torch.Generator().manual_seed(0))
+    q[:, :, 0] = 9 * q[:1, :, 0]  # the same first token in every sequence, and its greatest score
+    found = []
+    for at_once in (maxima._AT_ONCE, 1):
+        monkeypatch.setattr(maxima, "_AT_ONCE", at_once)
+        rows = Rows(query_heads=HEADS, key_heads=HEADS, d=D)
+        rows.update(replace(_call(0, batch=5, length=16, causal=False), **_scored(q, q)), np.arange(5, dtype=np.uint64))
+        found.append(rows.peaks.tensors)
+    assert found[0]["where"].tolist() == [[0, 0, 0]] * HEADS
+    for name, expected in found[0].items():
+        np.testing.assert_array_equal(found[1][name], expected, err_msg=name)
 
 
 def _scored(q: torch.Tensor, k: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -30,6 +30,9 @@ from anisoscope.accumulate.keys import Keys
 from anisoscope.errors import StoreError
 
 _BLOCK = 512  # rows that are looked through at a time
+_AT_ONCE = (
+    2**22
+)  # numbers of keys in float64: 32 MB, however many rows are tied (a first token scores alike everywhere)
 ROUNDING = 1e-5  # scores of a row that differ by less may change places with the shape of a batch
 
 
@@ -121,21 +124,16 @@ class Peaks(_Running):
         first = (first_query[:, None] + np.arange(valid.shape[1])).ravel()
         heads, place = _candidates(masked, lambda: np.lexsort((first, np.repeat(names.view(np.int64), valid.shape[1]))))
         row, query = place // peaks.shape[2], place % peaks.shape[2]
-        group = call.score_queries.shape[1] // call.score_keys.shape[1]
-        q = call.score_queries[row, heads, query].double()  # (candidates, d)
-        keys = call.score_keys[row, heads // group].double() * call.scaling  # (candidates, Tk, d)
-        scores = torch.einsum("hd,hkd->hk", q, keys)
-        if call.visible is not None:
-            shown = call.visible.expand(len(valid), valid.shape[1], -1)[row, query]
-            scores = scores.masked_fill(~shown, -torch.inf)
-        greatest, key = scores.max(1)  # the first of equal keys
+        length, d = call.score_keys.shape[2:]
+        some = torch.stack([row, heads, query]).split(max(1, _AT_ONCE // (length * d)), dim=1)
+        parts = [_exact(call, *part) for part in some]
+        greatest, key, q, k = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
         rows, at_query, at_key, owner = (index.cpu().numpy() for index in (row, query, key, heads))
-        first_key = begins[rows] + window[rows] * keys.shape[1]
+        first_key = begins[rows] + window[rows] * length
         where = np.stack([names[rows].view(np.int64), first_query[rows] + at_query, first_key + at_key], 1)
         order = np.lexsort((where[:, 1], where[:, 0], -greatest.cpu().numpy(), owner))
         best = torch.from_numpy(order[np.unique(owner[order], return_index=True)[1]])  # (heads,)
-        found = {"greatest": greatest, "query": q, "key": keys[torch.arange(len(key)), key]}
-        found = {name: tensor.cpu()[best] for name, tensor in found.items()}
+        found = {name: x.cpu()[best] for name, x in {"greatest": greatest, "query": q, "key": k}.items()}
         self.take(found | {"where": torch.from_numpy(where)[best]})
 
     def _add_means(self, call: ScoredPairs, valid: Tensor, seen: Tensor, scaling: float) -> None:
@@ -195,6 +193,23 @@ def _candidates(peaks: Tensor, order: Callable[[], NDArray[np.int64]]) -> tuple[
         near = torch.zeros_like(near).scatter_(1, places.expand_as(near), kept & (kept.cumsum(1) <= 64))
     heads, place = near.nonzero(as_tuple=True)
     return heads, place
+
+
+def _exact(call: ScoredPairs, row: Tensor, head: Tensor, query: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The greatest visible score of each of these rows in float64, the place of its key, the query and the key (c, d).
+
+    Keys are times scaling; of equal ones the first is taken.
+    """
+    assert call.scaling is not None
+    group = call.score_queries.shape[1] // call.score_keys.shape[1]
+    q = call.score_queries[row, head, query].double()
+    keys = call.score_keys[row, head // group].double() * call.scaling  # (c, Tk, d)
+    scores = torch.einsum("cd,ckd->ck", q, keys)
+    if call.visible is not None:
+        shown = call.visible.expand(len(call.valid_queries), call.valid_queries.shape[1], -1)[row, query]
+        scores = scores.masked_fill(~shown, -torch.inf)
+    greatest, key = scores.max(1)
+    return greatest, key, q, keys[torch.arange(len(key)), key]
 
 
 def _earlier(a: Tensor, b: Tensor) -> Tensor:
