@@ -30,9 +30,7 @@ from anisoscope.accumulate.keys import Keys
 from anisoscope.errors import StoreError
 
 _BLOCK = 512  # rows that are looked through at a time
-_AT_ONCE = (
-    2**22
-)  # numbers of keys in float64: 32 MB, however many rows are tied (a first token scores alike everywhere)
+_AT_ONCE = 2**22  # numbers of keys in float64 (32 MB), however many rows tie: a first token scores alike everywhere
 ROUNDING = 1e-5  # scores of a row that differ by less may change places with the shape of a batch
 
 

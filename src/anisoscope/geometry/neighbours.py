@@ -60,7 +60,7 @@ def nearest(x: ArrayLike, k: int) -> tuple[np.ndarray, np.ndarray]:
     for block in row_blocks(m, candidates * d, numbers=_CACHED):
         apart = rows[near[block]]
         apart -= rows[block, None]
-        distances[block] = np.sqrt(np.vecdot(apart, apart))
+        distances[block] = np.sqrt(np.einsum("nkd,nkd->nk", apart, apart))
     order = np.argsort(distances, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(distances, order, axis=1), np.take_along_axis(near, order, axis=1)
 
