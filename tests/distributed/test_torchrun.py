@@ -13,8 +13,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
 import cases
+from anisoscope.runs.work.engines import RankFailed, engine
 
 EXACT = {"vectors": 1e-12}
 
@@ -125,3 +127,14 @@ def test_torchrun_itself(command: str, world: Path, one, tmp_path: Path) -> None
     done = subprocess.run(words, capture_output=True, text=True, env=cases.environment(), timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     cases.assert_same(one(command), tmp_path / "two", within=EXACT.get(command, 1e-9))
+
+
+def test_a_process_that_leaves_while_others_arrive_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(*_: object) -> None:
+        raise dist.DistNetworkError("Connection reset by peer")
+
+    for name, value in {"WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "test"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(dist, "init_process_group", leave)
+    with pytest.raises(RankFailed, match="another process of this run failed"):
+        engine.__wrapped__()

@@ -112,7 +112,8 @@ def engine() -> Local:
     import torch.distributed as dist
 
     if not dist.is_initialized():
-        dist.init_process_group("gloo")
+        with _others_alive():  # a process that was refused may be gone before the last has come
+            dist.init_process_group("gloo")
         atexit.register(_leave)
     return Torchrun(dist.get_rank(), dist.get_world_size())
 
