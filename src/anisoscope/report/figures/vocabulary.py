@@ -146,7 +146,7 @@ def _scatter(panel: Axes, arrays: dict[str, np.ndarray], key: str) -> None:
 
 
 def _matrix_name(run: Run, site: str) -> str:
-    tied = any("tied" in row.note for row in run.rows(site=site, metric="partition_one_sided"))
+    tied = any(model.get("tied") for model in run.manifest["model"].values())
     return "tied vocabulary" if tied else f"{site.removeprefix('vocabulary.')} vocabulary"
 
 
