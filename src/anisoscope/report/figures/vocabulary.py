@@ -13,19 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anisoscope.errors import StoreError
-from anisoscope.report.figures.style import (
-    COLUMN,
-    INK,
-    NULL,
-    WIDE,
-    colour,
-    heading,
-    series_name,
-    shown_name,
-    side_by_side,
-    style,
-)
+from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, heading, side_by_side, style
 from anisoscope.report.figures.style.curves import step_axis
+from anisoscope.report.figures.style.names import series_name, shown_name
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
