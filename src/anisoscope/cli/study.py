@@ -78,7 +78,7 @@ def carry_out(study: Study, settings: Any, machine: Machine, given: dict[str, An
     measurement = perform(study, settings, machine=machine, out=out, existing=existing)
     if study.collect is None or engine().chief:
         finish(study, measurement, given, inputs=inputs)
-        if code := study.exit_code(measurement.rows):
+        if code := study.exit_code(measurement.verdicts):
             raise typer.Exit(code)
 
 

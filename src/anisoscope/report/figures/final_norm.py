@@ -15,17 +15,8 @@ import numpy as np
 
 from anisoscope.errors import StoreError
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
-from anisoscope.report.figures.style import (
-    INK,
-    NULL,
-    WIDE,
-    colour,
-    heading,
-    series_name,
-    shown_name,
-    side_by_side,
-    style,
-)
+from anisoscope.report.figures.style import INK, NULL, WIDE, colour, heading, side_by_side, style
+from anisoscope.report.figures.style.names import series_name, shown_name
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 

@@ -13,20 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
-from anisoscope.report.figures.style import (
-    COLUMN,
-    NULL,
-    WIDE,
-    Side,
-    beside,
-    colour,
-    glyph,
-    heading,
-    marker,
-    shown_name,
-    style,
-)
+from anisoscope.report.figures.style import COLUMN, NULL, WIDE, Side, beside, colour, glyph, heading, marker, style
 from anisoscope.report.figures.style.curves import label_lines
+from anisoscope.report.figures.style.names import shown_name
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row, is_embedding, is_part
 
