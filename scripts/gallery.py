@@ -104,6 +104,9 @@ KEPT = {
 """The metrics that a table keeps, by command; all of them where a command is not named."""
 COLUMNS = ("model", "step", "site", "metric", "positions", "value", "low", "high", "null", "n")
 LEFT_OUT = (
+    "cosine-by-step",
+    "mean-path-common",
+    "mean-path-opposite",
     "mean-product-by-step",
     "query-key-clouds-on-keys",
     "query-key-clouds-on-queries",
