@@ -92,3 +92,8 @@ def test_a_norm_with_a_part_taken_away_is_no_site_of_the_model(tmp_path):
     rows = [Row(model="m", site=site, metric="mean_cosine", value=value) for site, value in sites.items()]
     run = write_run(tmp_path / "run", command="final-norm", settings={}, rows=rows, protocol={})
     assert told([run])[0] == "In m the average cosine reaches 0.2 at block.0; isotropic vectors would have 0."
+
+
+def test_a_page_of_one_study_of_many_models_bears_its_name(tmp_path):
+    page = page_html([report_runs.variants_run(tmp_path / "my-arms")])
+    assert "<h1>my-arms</h1>" in page
