@@ -53,9 +53,11 @@ def _rows(rows: list[Any]) -> bytes:
 
 
 GGUF_TENSORS = {
-    **{"token_embd": (4, 8), "output_norm": (8,), "blk.0.attn_norm": (8,), "blk.0.ffn_norm": (8,)},
+    "token_embd": (4, 8),
+    **dict.fromkeys(("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"), (8,)),
     **{f"blk.0.attn_{part}": (8, 8) for part in ("q", "k", "v", "output")},
-    **{"blk.0.ffn_gate": (16, 8), "blk.0.ffn_up": (16, 8), "blk.0.ffn_down": (8, 16)},
+    **dict.fromkeys(("blk.0.ffn_gate", "blk.0.ffn_up"), (16, 8)),
+    "blk.0.ffn_down": (8, 16),
 }
 
 
