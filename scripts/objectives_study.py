@@ -103,7 +103,7 @@ def measure(grid: Path, table: Path) -> list[dict[str, str]]:
                 checkpoint = grid / "training" / arm / f"seed-{seed}" / f"checkpoint-{step}"
                 if place in done or not step or not checkpoint.is_dir():
                     continue
-                module = open_model(str(checkpoint)).module
+                module: Any = open_model(str(checkpoint)).module
                 (new, cosine), (old, _) = states(module, held_out), states(module, to_fit)
                 loss = head_loss(old, new, module.config.vocab_size)
                 line = (*place, f"{loss:.5f}", f"{cosine:.5f}")
