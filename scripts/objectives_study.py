@@ -30,7 +30,7 @@ from anisoscope.training.data.text import TextData
 from anisoscope.training.recipe import Recipe
 
 ARMS = ("clm", "headless")
-FITTED, EPOCHS, BATCH, OTHER = 512, 6, 1024, 2**31  # windows that heads are fitted on, and the seed that they have
+FITTED, EPOCHS, BATCH, OTHER = 384, 6, 1024, 2**31  # windows that heads are fitted on, and the seed that they have
 COLUMNS: list[str] = ["arm", "seed", "step", "head_loss", "mean_cosine"]
 Point = tuple[float, float]  # loss and cosine
 Pairs = tuple[torch.Tensor, torch.Tensor]  # states (n, d) and the tokens that follow them (n)
