@@ -1,4 +1,4 @@
-"""Statistics of a tile do not depend on how many threads share it."""
+"""Statistics do not depend on how many threads share a tile or a chunk of vectors."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from anisoscope.accumulate.attention.score_bins import count_cells, fold_cells, score_edges
-from anisoscope.accumulate.attention.threads import by_slices
 from anisoscope.accumulate.attention.tiles import _median
+from anisoscope.accumulate.binned import BLOCK
+from anisoscope.accumulate.moments import Moments
+from anisoscope.accumulate.threads import by_slices
 
 
 @pytest.fixture(params=[1, 3])
@@ -33,3 +35,25 @@ def test_medians_and_counts_are_those_of_numpy(threads: int, keys: int) -> None:
     np.testing.assert_array_equal(_median(x, None, seen).numpy(), np.median(x.numpy(), axis=-1))
     for head, counts in enumerate(fold_cells(count_cells(x)).numpy()):
         assert np.array_equal(counts, np.histogram(x[:, head].numpy().astype(float), bins=score_edges())[0])
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_moments_are_those_of_brute_force(threads: int, inference: bool) -> None:
+    """Five blocks of rows, so that three threads have two, two and one; a sequence goes on in the next chunk."""
+    x = torch.randn(2 * BLOCK * 5, 6, generator=torch.Generator().manual_seed(0)) + 0.5
+    keys, positions = np.repeat(np.arange(len(x) // 40, dtype=np.uint64), 40), np.tile(np.arange(40), len(x) // 40)
+    moments = Moments(6)
+    with torch.inference_mode(inference):
+        for part in np.split(np.arange(len(x)), 2):
+            some = x.clone()[part]
+            moments.update(some, sequences=keys[part], positions=positions[part], first=positions[part] == 0)
+    moments.seal()
+    rows, rest = x.double().numpy(), positions > 0
+    units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    sums = moments.sums("rest")
+    assert sums.n == rest.sum()
+    assert sums.second is not None
+    np.testing.assert_allclose(sums.sum_x, rows[rest].sum(0), rtol=1e-12)
+    np.testing.assert_allclose(sums.sum_unit, units[rest].sum(0), rtol=1e-12)
+    np.testing.assert_allclose(sums.second, rows[rest].T @ rows[rest], rtol=1e-5)
+    np.testing.assert_allclose(moments.sums("first").sum_unit, units[~rest].sum(0), rtol=1e-12)

@@ -31,6 +31,7 @@ import torch
 from numpy.typing import NDArray
 
 from anisoscope.accumulate.attention.heads import under
+from anisoscope.accumulate.binned import BLOCK, GRAM_BLOCK, binned, zeros
 from anisoscope.accumulate.keys import GROUPS, Keys, group_of
 from anisoscope.accumulate.maxima import Extremes
 from anisoscope.accumulate.products import add_products
@@ -43,8 +44,6 @@ from anisoscope.geometry.scale import SAFE
 
 LARGEST_SPECTRUM = 4096  # above this d, a d×d matrix is not built: the spectrum comes from a sketch
 _HUGE = 65_536  # above this d (flattened maps) no sketch either, and fewer jackknife groups: sums stay in memory
-_BLOCK = 512  # rows in float64 at a time: they stay in the cache
-_GRAM_BLOCK = 8192  # a multiple of _BLOCK
 _FEW = 64  # rows that are cheaper in float64 than about their mean
 OPEN_BYTES = 16 * 2**20
 _FEWEST_OPEN = 256  # windows of a text come sorted by length within 128 of them: pieces lie at most 256 apart
@@ -104,8 +103,7 @@ class Moments:
         return self._sequences.limit
 
     def _zeros(self, *shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-        with torch.inference_mode(False):  # a capture may make them in inference mode; they are added to after it
-            return torch.zeros(*shape, dtype=dtype, device=self.device)
+        return zeros(*shape, dtype=dtype, device=self.device)
 
     def _empty_part(self) -> dict[str, torch.Tensor]:
         g, d = self.groups, self.d
@@ -181,10 +179,10 @@ class Moments:
 
     def _norms(self, x: torch.Tensor) -> torch.Tensor:
         norms = torch.empty(len(x), dtype=torch.float64, device=x.device)
-        room = self._zeros(min(_BLOCK, len(x)), self.d)
-        for start in range(0, len(x), _BLOCK):
-            block = room[: len(x) - start].copy_(x[start : start + _BLOCK])
-            torch.linalg.vector_norm(block, dim=1, out=norms[start : start + _BLOCK])
+        room = self._zeros(min(BLOCK, len(x)), self.d)
+        for start in range(0, len(x), BLOCK):
+            block = room[: len(x) - start].copy_(x[start : start + BLOCK])
+            torch.linalg.vector_norm(block, dim=1, out=norms[start : start + BLOCK])
         if x.dtype == torch.float64:
             self._rescaled(x, norms)
         return norms
@@ -214,11 +212,13 @@ class Moments:
         singletons = whole and len(keys) == len(x)
         groups = group_of(keys, groups=self.groups)  # (S,)
         bin_of, bins = (groups[sequence_of], self.groups) if singletons else (sequence_of, len(keys))
-        totals, sum_x, sum_unit, block_sums = self._binned(x, norms, 2 * bin_of + first, 2 * bins, first)
+        gram = self.spectrum or self.sketched
+        found, totals = binned(x, norms, 2 * bin_of + first, 2 * bins, first, gram=gram)
         n, named = totals[0], dict(zip(("n", "norm", "norm2", "fourth"), totals, strict=True))
         target = torch.from_numpy(np.arange(self.groups) if singletons else groups).to(self.device)
         for p, part in enumerate(PARTS):
-            for name, values in (named | {"x": sum_x, "unit": sum_unit}).items():
+            self._sums[f"{part}.unit2"] += found.unit2[p]
+            for name, values in (named | {"x": found.x, "unit": found.unit}).items():
                 self._sums[f"{part}.{name}"].index_add_(0, target, values[p::2].to(self._sums[f"{part}.{name}"].dtype))
             if singletons:  # ‖u‖² = 1, and one vector makes n_s² = 1
                 for name in ("energy", "pairs", "sequences"):
@@ -227,45 +227,8 @@ class Moments:
             self._sums["cross.sequences"].index_add_(0, target, n[0::2] + n[1::2])
         else:
             counts = n.cpu().numpy().astype(np.int64).reshape(-1, 2)
-            self._add_finished(self._sequences.add(keys, sum_unit.unflatten(0, (-1, 2)), counts, whole=whole))
-        return block_sums
-
-    def _binned(
-        self, x: torch.Tensor, norms: torch.Tensor, bins: NDArray[np.int64], count: int, first: NDArray[np.bool_]
-    ) -> tuple[torch.Tensor, ...]:
-        """(Σ1, Σ‖x‖, Σ‖x‖², ΣΣ_k x_k⁴), Σx and Σu over the rows of each bin, in float64; also adds Σu∘u of both parts.
-
-        Odd bins hold first positions. Last comes Σx of every `_GRAM_BLOCK` rows by part, which the second moment needs.
-        """
-        where = torch.from_numpy(bins).to(x.device)
-        fourth = self._zeros(len(x))
-        sum_x, sum_unit, squares = self._zeros(count, self.d), self._zeros(count, self.d), self._zeros(2, self.d)
-        block_sums = self._zeros(-(-len(x) // _GRAM_BLOCK), 2, self.d)
-        room = self._zeros(2, min(_BLOCK, len(x)), self.d)  # the same memory for every block: it stays in the cache
-        for start in range(0, len(x), _BLOCK):
-            rows = slice(start, start + _BLOCK)
-            block, units = room[:, : len(x[rows])]  # (b, d) each
-            block.copy_(x[rows])
-            sum_x.index_add_(0, where[rows], block)
-            torch.div(block, norms[rows, None], out=units)
-            sum_unit.index_add_(0, where[rows], units)
-            total, apart = block_sums[start // _GRAM_BLOCK], np.flatnonzero(first[rows])
-            if self.spectrum or self.sketched:
-                total[0] += block.sum(0)
-            if len(apart):
-                at = torch.from_numpy(apart).to(x.device)
-                firsts, first_units = block[at].sum(0), units[at]
-                total += torch.stack([-firsts, firsts])
-                squares[1] += first_units.square_().sum(0)
-                fourth[start + at] = _squares(first_units)
-                units[at] = 0.0
-            squares[0] += units.square_().sum(0)
-            fourth[rows] += _squares(units)
-        for part, square in zip(PARTS, squares, strict=True):
-            self._sums[f"{part}.unit2"] += square
-        totals, square = self._zeros(4, count), norms * norms
-        totals.index_add_(1, where, torch.stack([torch.ones_like(norms), norms, square, fourth * square * square]))
-        return totals, sum_x, sum_unit, block_sums
+            self._add_finished(self._sequences.add(keys, found.unit.unflatten(0, (-1, 2)), counts, whole=whole))
+        return found.blocks
 
     def _add_second_moment(
         self, x: torch.Tensor, norms: torch.Tensor, first: NDArray[np.bool_], block_sums: torch.Tensor
@@ -274,7 +237,7 @@ class Moments:
             x = x.double()
         omega = torch.tensor(projection(self.d, self.seed), device=x.device) if self.sketched else None
         for number, sums in enumerate(block_sums):
-            rows = slice(number * _GRAM_BLOCK, (number + 1) * _GRAM_BLOCK)
+            rows = slice(number * GRAM_BLOCK, (number + 1) * GRAM_BLOCK)
             apart = torch.from_numpy(np.flatnonzero(first[rows])).to(x.device)
             add_products(self._sums, "rest", x[rows], sums[0], without=apart, omega=omega)
             if len(apart):
@@ -368,11 +331,6 @@ class Moments:
         limit = limit if "numbered" in state else moments.open_limit  # earlier versions wrote another number there
         moments._sequences = Sequences.from_state(state, d, limit=limit, device=moments.device)
         return moments
-
-
-def _squares(x: torch.Tensor) -> torch.Tensor:
-    """Σ_k x_k² of each row: as a norm, which is six times faster than a sum of products."""
-    return torch.linalg.vector_norm(x, dim=1).square_()
 
 
 def _distinct(sequences: Keys) -> tuple[Keys, NDArray[np.int64]]:

@@ -12,7 +12,11 @@ from collections.abc import Mapping
 
 import torch
 
+from anisoscope.accumulate.threads import by_slices
+
 _PANEL = 128
+_NARROW = 1024  # dimensions above which a product keeps all threads busy
+_ROWS = 1024  # in a slice at least
 
 
 def add_products(
@@ -47,6 +51,13 @@ def add_products(
 
 
 def _gram(y: torch.Tensor) -> torch.Tensor:
+    """yᵀy in float64; of a few hundred dimensions the sum of those of slices of rows, one per thread."""
+    sliced = y.device.type == "cpu" and y.shape[1] <= _NARROW
+    slices = by_slices(lambda rows: _panels(y[rows]), len(y), multiple=_ROWS) if sliced else [_panels(y)]
+    return sum((one.double() for one in slices[1:]), slices[0].double())
+
+
+def _panels(y: torch.Tensor) -> torch.Tensor:
     """yᵀy, by panels of one triangle: what is symmetric is computed once."""
     d = y.shape[1]
     gram = torch.empty(d, d, dtype=y.dtype, device=y.device)

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anisoscope.accumulate.attention.threads import by_slices
+from anisoscope.accumulate.threads import by_slices
 
 _MANTISSA = 4
 _LOWEST, _HIGHEST = -10, 12  # octaves, as powers of two

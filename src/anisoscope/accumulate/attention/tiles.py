@@ -18,8 +18,8 @@ from torch import Tensor
 
 from anisoscope.accumulate.attention.score_bins import CELLS, count_cells
 from anisoscope.accumulate.attention.spread import Block, Chunk, RowSpread, SharedSpread
-from anisoscope.accumulate.attention.threads import by_slices
 from anisoscope.accumulate.maxima import ScoredPairs
+from anisoscope.accumulate.threads import by_slices
 
 COLLAPSED = 0.1  # a row with less than this share of the entropy of uniform attention has collapsed
 ONE_KEY = 0.99  # a row with a probability above this is on one key
