@@ -91,10 +91,7 @@ def test_python_fits_both_sides_in_pieces_too(place: Path) -> None:
 
 def test_texts_of_queries_are_embedded_with_the_prompt_of_queries(tmp_path: Path) -> None:
     folder = sentence_folder(tmp_path / "model", length=32, prompts={"query": "query : "})
-    rng, words = (
-        np.random.default_rng(0),
-        np.array(["the", "a", "cat", "dog", "sat", "on", "mat", "runs", "home", "red"]),
-    )
+    rng, words = np.random.default_rng(0), np.array(WORDS[:10])
     documents, asked = ([" ".join(rng.choice(words, rng.integers(3, 9))) for _ in range(n)] for n in (240, 160))
     (tmp_path / "texts.txt").write_text("\n".join(documents))
     (tmp_path / "asked.txt").write_text("\n".join(asked))
