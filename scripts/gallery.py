@@ -63,12 +63,21 @@ KEPT = {
         "query_drift_ratio",
         "key_drift_ratio",
         "entropy_normalised",
+        "max_probability",
         "salience_share",
         "sink_share",
         "mean_key_removal",
         "mean_query_removal",
     ),
-    "sweep": ("mean_cosine", "query_key_cosine", "query_drift_ratio", "key_drift_ratio", "entropy", "sink_share"),
+    "sweep": (
+        "mean_cosine",
+        "query_key_cosine",
+        "query_drift_ratio",
+        "key_drift_ratio",
+        "entropy_normalised",
+        "max_probability",
+        "salience_share",
+    ),
     "measure": ("mean_cosine", "drift_norm", "drift_ratio", "isoscore", "participation_ratio_unbiased"),
     "final-norm": (
         "gain_norm",
@@ -95,6 +104,9 @@ KEPT = {
 """The metrics that a table keeps, by command; all of them where a command is not named."""
 COLUMNS = ("model", "step", "site", "metric", "positions", "value", "low", "high", "null", "n")
 LEFT_OUT = (
+    "cosine-by-step",
+    "mean-path-common",
+    "mean-path-opposite",
     "mean-product-by-step",
     "query-key-clouds-on-keys",
     "query-key-clouds-on-queries",

@@ -199,7 +199,7 @@ def test_thresholds_by_rate_are_not_taken_for_percentiles_by_cosine(opened, tmp_
     panel = page.locator("#calibrate .panel")
     lines = [row.split("\t") for row in panel.locator("> .scroll tbody tr").all_inner_texts()]
     assert ["threshold at 5 %", "0.9", "0.3"] in lines
-    assert [line[0] for line in lines] == ["floor mean", "threshold at 5 %", "threshold at 1 %"]
+    assert [line[0] for line in lines] == ["mean of the floor", "threshold at 5 %", "threshold at 1 %"]
     panel.get_by_text("From scores to percentiles").click()
     assert panel.locator("details tbody tr").all_inner_texts() == ["0.05\t0.25", "0.5\t25"]
 
@@ -225,7 +225,7 @@ def test_variants_are_means_with_their_seeds(opened, file):
     means, seeds = drawn(page.locator("#variants figure"))
     assert dict(zip(means["y"], means["x"], strict=True)) == {"softmax": 0.4, "gated": 0.2}
     assert len(seeds["x"]) == 6
-    assert page.locator("#variants .panel tbody tr").inner_text().split("\t")[4] == "changed"
+    assert page.locator("#variants .panel tbody tr").inner_text().split("\t")[3] == "yes"
 
 
 def test_files_of_vectors_are_bars_and_no_layers(opened, file):

@@ -13,9 +13,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
 import cases
 from anisoscope.runs.store import open_run
+from anisoscope.runs.work.engines import RankFailed, engine
 
 EXACT = {"vectors": 1e-12}
 
@@ -122,6 +124,19 @@ def launch(*words: str) -> None:
 def test_torchrun_itself(command: str, world: Path, one, tmp_path: Path) -> None:
     launch(*cases.words_of(command, world), "--out", str(tmp_path / "two"))
     cases.assert_same(one(command), tmp_path / "two", within=EXACT.get(command, 1e-9))
+
+
+def test_a_process_that_leaves_while_others_arrive_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(*_: object, **__: object) -> None:
+        raise dist.DistNetworkError("Connection reset by peer")
+
+    store = dist.HashStore()  # pyright: ignore[reportPrivateImportUsage]  # documented
+    monkeypatch.setattr(dist, "rendezvous", lambda _: iter([(store, 0, 2)]))
+    monkeypatch.setattr(dist, "init_process_group", leave)
+    for name, value in {"WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "test"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RankFailed, match="another process of this run failed"):
+        engine.__wrapped__()
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +14,7 @@ import pytest
 
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inputs.sources import Document, open_places, open_source
+from anisoscope.runs.job import Job
 
 TEXTS = ["First text.", "Second,\nof two lines.", 'Third: "quoted", größer.']
 
@@ -258,6 +260,15 @@ def test_bad_lists_are_refused():
         open_text([("a", "x"), ("a", "y")])
     with pytest.raises(UsageError, match="item 0"):
         open_text([Path("x.txt"), "text"])
+
+
+def test_what_many_files_share_is_one_note(tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.txt").write_text("one line\nand another\n" * 40)
+    source = open_text(tmp_path)
+    assert len(list(source)) == 240
+    told = Job.source_notes(SimpleNamespace(_sources={"text": source}))  # pyright: ignore[reportArgumentType]  # all it reads
+    assert told == ["documents by the rule 'lines' (3 files, a.txt first)"]
 
 
 class Stdin:

@@ -33,6 +33,11 @@ def run(tmp_path: Path) -> Run:
     return report_runs.layers_run(tmp_path / "run", ("org/alpha",), layers=2)
 
 
+def test_the_table_of_each_model_says_whose_it_is(tmp_path: Path) -> None:
+    text = markdown([report_runs.layers_run(tmp_path / "run", ("org/alpha", "org/beta"), layers=2)])
+    assert text.index("**org/alpha**") < text.index("| block.0") < text.index("**org/beta**")
+
+
 def test_findings_protocol_settings_and_citation_are_there(run: Run) -> None:
     text = markdown([run])
     told = dict(line.strip("| ").split(" | ")[:2] for line in text.splitlines() if line.startswith("| block"))

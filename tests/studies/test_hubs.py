@@ -14,6 +14,7 @@ from sklearn.neighbors import NearestNeighbors
 
 import anisoscope
 from anisoscope.results import Result
+from anisoscope.studies.vectors import story
 from encoders import sentence_folder
 
 N, D, HUB = 400, 200, 123
@@ -46,6 +47,15 @@ def test_vectors_name_a_hub_by_its_row_or_its_id(table: Path) -> None:
     assert found.value("hubness_cosine") == pytest.approx(stats.skew(counts))
     assert next(r.value for r in found.rows if r.metric == "hub_occurrence" and r.at == 1) == counts[HUB]
     assert found.value("anti_hub_share") == np.mean(counts == 0)
+
+
+def test_rows_that_have_no_names_are_listed_on_request_only(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=X, group=np.arange(N) // 2)
+    grouped = anisoscope.vectors(tmp_path / "x.npz", column="x", group="group")
+    for found, shown in ((anisoscope.vectors(X), True), (grouped, False)):
+        told = story(found.rows)
+        assert any(table.columns[0].startswith("hubs") for table in told.tables) == shown
+        assert any(table.columns[0].startswith("hubs") for table in told.more) != shown
 
 
 def test_calibrate_names_a_hub_of_its_held_out_rows(table: Path) -> None:

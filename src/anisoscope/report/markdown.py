@@ -92,7 +92,8 @@ def _table(table: Table) -> str:
     lines.insert(1, marks)
     left_out = len(table.cells) - LONGEST
     more = f"\n\n{left_out} more lines are in the run." if left_out > 0 else ""
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + more
+    title = f"**{escaped(table.title)}**\n\n" if table.title else ""
+    return title + "\n".join(f"| {' | '.join(line)} |" for line in lines) + more
 
 
 def _words(title: str, values: Mapping[str, Any]) -> str:

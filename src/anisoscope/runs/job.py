@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from anisoscope.errors import StoreError, UsageError
 from anisoscope.runs.changes import changed_files
 from anisoscope.runs.settings import Machine
-from anisoscope.runs.study import Study
+from anisoscope.runs.study import Study, gathered
 from anisoscope.runs.work.collected import COUNTED, Collection, Part, StoredPart, counting
 from anisoscope.runs.work.engines import Local
 from anisoscope.runs.work.passes import OutOfMemory, follow, load_whole, run_batches, run_pass, whole_state
@@ -197,8 +197,8 @@ class Job:
     def source_notes(self) -> list[str]:
         """What the sources had to say: files that could not be read, and remarks."""
         unreadable = [f"unreadable: {where}: {why}" for s in self._sources.values() for where, why in s.unreadable]
-        remarks = [f"{where}: {what}" for s in self._sources.values() for where, what in getattr(s, "notes", ())]
-        return [*unreadable, *remarks]
+        remarks = [note for source in self._sources.values() for note in getattr(source, "notes", ())]
+        return [*unreadable, *gathered(remarks, of="files")]
 
     # -- passes ------------------------------------------------------------------------------------------------------
 

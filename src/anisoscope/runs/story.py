@@ -51,6 +51,17 @@ def number(value: float | None) -> str:
     return f"{value:.4g}"
 
 
+def percent(share: float | None) -> str:
+    """A share in per cent, whole above ten, two digits below; a dash for what is missing.
+
+    >>> percent(0.666), percent(0.01), percent(0.001), percent(0.0456), percent(None)
+    ('67 %', '1 %', '0.1 %', '4.6 %', '–')
+    """
+    if share is None:
+        return "–"
+    return f"{100 * share:.0f} %" if abs(share) >= 0.1 else f"{100 * share:.2g} %"
+
+
 def between(low: float | None, high: float | None) -> str:
     """`0.1 … 0.2`, or nothing."""
     return "" if low is None or high is None else f"{number(low)} … {number(high)}"

@@ -121,8 +121,8 @@ def words_of(protocol: Mapping[str, Any]) -> str:
     return "; ".join(f"{name}: {value}" for name, value in protocol.items())
 
 
-def gathered(notes: Iterable[tuple[str, str]]) -> list[str]:
-    """Notes on sites, one line for what many sites share.
+def gathered(notes: Iterable[tuple[str, str]], *, of: str = "sites") -> list[str]:
+    """Notes on sites (or files), one line for what many share.
 
     >>> gathered([("block.0", "few"), ("block.1", "few"), ("norm", "odd")])
     ['few (2 sites, block.0 first)', 'norm: odd']
@@ -131,7 +131,7 @@ def gathered(notes: Iterable[tuple[str, str]]) -> list[str]:
     for site, text in notes:
         by_text.setdefault(text, []).append(site)
     return [
-        f"{sites[0]}: {text}" if len(sites) == 1 else f"{text} ({len(sites)} sites, {sites[0]} first)"
+        f"{sites[0]}: {text}" if len(sites) == 1 else f"{text} ({len(sites)} {of}, {sites[0]} first)"
         for text, sites in by_text.items()
     ]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +72,17 @@ def is_part(site: str) -> bool:
     (True, False)
     """
     return site.endswith((".attention", ".mlp"))
+
+
+def listed_by_library(layers: Sequence[Row]) -> list[Row]:
+    """Of the layers of a model, those that its library lists: what a norm made stands in for the raw state before it.
+
+    >>> [row.site for row in listed_by_library([Row(site="block.0"), Row(site="block.1"), Row(site="final_norm")])]
+    ['block.0', 'final_norm']
+    """
+    norms = [row.site.endswith("norm") for row in layers]
+    after = [*norms[1:], False]
+    return [row for row, norm, next_norm in zip(layers, norms, after, strict=True) if norm or not next_norm]
 
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(Row))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from anisoscope.inputs.vectors.source import VectorSource
 
 FEWEST, SAMPLE = 32, 1024
+KEY = "key"  # before the hash of a row that has no name
 _TEXT = 60
 
 
@@ -33,7 +34,7 @@ def hubs_among(x: Any, keys: Any, names: Mapping[str, str], *, numbered: bool) -
     x, keys = x[:SAMPLE], keys[:SAMPLE]
     if len(x) < FEWEST:
         return []
-    word = "row" if numbered else "key"
+    word = "row" if numbered else KEY
     return hub_estimates(find_hubs(x), [names.get(str(key), f"{word} {key}") for key in keys.tolist()], x.shape[1])
 
 
@@ -79,11 +80,13 @@ def _wanted(job: Job, x: Any, keys: Any) -> set[str]:
 
 
 def told_hubs(rows: Sequence[Row]) -> tuple[list[Table], list[Table]]:
-    """The tables of hubs to show first, and those to show on request: hubs of an isotropic cloud are no news."""
+    """The tables of hubs to show first, and those to show on request: hubs of an isotropic cloud are no news,
+    and those of named groups have no names."""
     skewed = next((row for row in rows if row.metric == "hubness_cosine"), None)
     plain = skewed is not None and (skewed.value or 0.0) <= BEYOND * (skewed.null or 0.0)
     tables = hub_table(rows)
-    return ([], tables) if plain else (tables, [])
+    nameless = all(row.note.startswith(f"{KEY} ") for row in rows if row.metric.endswith("hub_occurrence"))
+    return ([], tables) if plain or nameless else (tables, [])
 
 
 def hub_table(rows: Sequence[Row]) -> list[Table]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from anisoscope.runs.story import Story, Table, interval, number
+from anisoscope.runs.story import Story, Table, interval, number, percent
 from anisoscope.runs.table import Row
 
 if TYPE_CHECKING:
@@ -71,7 +71,9 @@ def sentence(estimates: Sequence[Estimate], within: Sequence[float | None]) -> s
     if "linear_cka" in value:
         words = f"partners have cosine {number(value['partner_cosine'])}, " if "partner_cosine" in value else ""
         kept = (
-            f", and {value['neighbour_overlap']:.0%} of neighbours are shared" if "neighbour_overlap" in value else ""
+            f", and {percent(value['neighbour_overlap'])} of neighbours are shared"
+            if "neighbour_overlap" in value
+            else ""
         )
         said.append(f"{words}linear CKA is {number(value['linear_cka'])}{kept}")
     text = "; ".join(said) or "The clouds have different dimensions and no partners: nothing compares them"

@@ -15,7 +15,7 @@ from anisoscope.errors import InputError, UsageError
 from anisoscope.inference.verdict import Verdict
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Sample, option
-from anisoscope.runs.story import Story, Table, interval, number
+from anisoscope.runs.story import Story, Table, interval, number, percent
 from anisoscope.runs.study import SHARED, Findings, Study, words_of
 from anisoscope.runs.table import Row
 from anisoscope.runs.work.collected import Collected
@@ -213,7 +213,7 @@ def story(rows: Sequence[Row]) -> Story:
     ]
     shares = [row for row in rows if row.metric == "cosine_share" and row.positions == "all" and row.value is not None]
     if shares:
-        cells = [[f"dimension {row.at:.0f}", f"{row.value:.1%}"] for row in shares[:3]]
+        cells = [[f"dimension {row.at:.0f}", percent(row.value)] for row in shares[:3]]
         more.append(Table(("carries the cosine", "share"), cells))
     first = Table(columns, [line(name) for name in _FIRST if name in known])
     hubs, others = told_hubs(rows)

@@ -9,7 +9,8 @@ from anisoscope.report.page.data import find_subjects, run_labels
 from anisoscope.report.page.lead import lead
 from anisoscope.report.page.summary import cards
 from anisoscope.report.page.write import page_html
-from anisoscope.runs.store import Run
+from anisoscope.runs.store import Run, write_run
+from anisoscope.runs.table import Row
 
 
 def told(runs):
@@ -25,7 +26,7 @@ def test_a_card_says_verdict_kind_highest_and_lowest_site(tmp_path):
     assert beta.kinds == (("drifted", 6), ("weakly anisotropic", 2))
     assert beta.verdict == "drifted at 6 of 8 sites"
     assert [fact.where for fact in beta.facts] == ["final_norm", "embeddings"]
-    assert sentence.startswith("Of 2 models org/beta is the most anisotropic: its average cosine reaches 0.26 [0.24, ")
+    assert sentence.startswith("Of 2 models org/beta is the more anisotropic: its average cosine reaches 0.26 [0.24, ")
 
 
 def test_the_training_speaks_first_and_names_its_peak(tmp_path):
@@ -84,3 +85,15 @@ def test_a_verdict_may_be_a_line_or_words_with_a_sentence(tmp_path):
     sentence, (card,) = told([changed])
     assert sentence == card.verdict == "The block amplifies drift."
     assert "The block amplifies drift." in page_html([changed])
+
+
+def test_a_norm_with_a_part_taken_away_is_no_site_of_the_model(tmp_path):
+    sites = {"block.0": 0.2, "block.0.unit_gain": 0.9, "block.0.as_it_is": 0.2}
+    rows = [Row(model="m", site=site, metric="mean_cosine", value=value) for site, value in sites.items()]
+    run = write_run(tmp_path / "run", command="final-norm", settings={}, rows=rows, protocol={})
+    assert told([run])[0] == "In m the average cosine reaches 0.2 at block.0; isotropic vectors would have 0."
+
+
+def test_a_page_of_one_study_of_many_models_bears_its_name(tmp_path):
+    page = page_html([report_runs.variants_run(tmp_path / "my-arms")])
+    assert "<h1>my-arms</h1>" in page

@@ -47,9 +47,9 @@ def test_memory_is_that_of_dimensions_and_bits(gaussian: Result) -> None:
 
 def test_the_sentence_has_the_numbers_of_the_table(gaussian: Result) -> None:
     kept = value(gaussian, "raw.int4", "neighbour_overlap", 24.0)
-    assert f"4 bits {kept:.0%}" in str(gaussian.verdict)
+    assert f"4 bits {100 * kept:.0f} %" in str(gaussian.verdict)
     half = value(gaussian, "centred.float32", "neighbour_overlap", 12.0)
-    assert f"{half:.0%} if principal" in str(gaussian.verdict)
+    assert f"{100 * half:.0f} % if principal" in str(gaussian.verdict)
 
 
 def test_rows_of_one_group_count_as_one_draw() -> None:

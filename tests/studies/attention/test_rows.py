@@ -208,6 +208,15 @@ def _merged(kept: np.ndarray) -> list[Row]:
     return attention_rows(merged.heads, merged.rows)
 
 
+def test_layers_come_in_their_order_however_their_sums_were_kept() -> None:
+    sums, _ = measured("bert")
+    (name, cloud), *_ = sums.heads.items()
+    kept = ("block.0", "block.1", "block.10", "block.2", "decoder.block.0", "encoder.block.1")  # as files list them
+    rows = attention_rows(dict.fromkeys(kept, cloud), dict.fromkeys(kept, sums.rows[name]))
+    found = list(dict.fromkeys(row.site for row in rows if row.head is None and row.metric == "entropy"))
+    assert found == ["block.0", "block.1", "encoder.block.1", "block.2", "block.10", "decoder.block.0"]
+
+
 def test_few_sequences_have_no_interval() -> None:
     model = model_of("bert")
     batches = make_batches(model, source_of("text"), length=24, limit=2)

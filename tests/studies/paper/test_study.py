@@ -22,7 +22,7 @@ from anisoscope.runs.settings import Machine
 from anisoscope.runs.study import find_study
 from anisoscope.studies.paper import recipes
 from anisoscope.studies.paper.checks import registry
-from anisoscope.studies.paper.study import Scale, choose, figures, perform, status
+from anisoscope.studies.paper.study import Scale, choose, describe, figures, perform, status
 
 RUNS = recipes.runs()
 
@@ -265,3 +265,9 @@ def test_a_model_that_reads_data_of_its_own_says_so_and_nothing_else(tmp_path: P
     (tmp_path / "Graylab/AntiBERTy/config.json").write_text("{}")
     scale = Scale("local", text=("wiki.txt",), models_dir=str(tmp_path))
     assert scale.about_run_data("characters") == ["data/antibodies for AntiBERTy"]
+
+
+@pytest.mark.parametrize("protocol", ["ours", "paper"])
+def test_the_tests_of_figure_5_are_drawn_by_the_protocol_of_the_folder(tmp_path: Path, protocol: str) -> None:
+    (result,) = perform(choose(["5"]), Scale("local", protocol=protocol, models_dir=str(tmp_path)), out=tmp_path)
+    assert describe(result, tmp_path)["options"] == {"method": "spearman", "protocol": protocol}

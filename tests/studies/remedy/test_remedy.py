@@ -105,6 +105,7 @@ def test_nothing_is_worth_doing_to_vectors_without_structure():
     remedy.fitted()
     assert remedy.about["method"] == "none"
     assert "nothing is worth doing" in remedy.about["sentence"]
+    assert "no more than random directions would give" in remedy.about["sentence"], "centring gains, as it must"
     np.testing.assert_allclose(remedy.transform(3 * np.ones((5, 24))), 24**-0.5 * np.ones((5, 24)))
 
 

@@ -198,6 +198,17 @@ def compared(*arms: list[Row]) -> list[Row]:
     return [*averages(rows), *differences(rows, control="softmax"), *rows]
 
 
+def test_the_verdict_of_many_arms_says_what_passes_holm_by_metric() -> None:
+    softmax = rows_of("softmax", [2.0, 2.1, 2.2], [0.3, 0.4, 0.5])
+    alike = [rows_of(f"arm-{k}", [2.1, 2.0, 2.3], [0.32, 0.43, 0.51]) for k in range(3)]  # the interval leaves 0 out
+    rows = compared(softmax, *alike, rows_of("gated", [2.1, 2.0, 2.3], [0.1, 0.2, 0.301]))
+    assert differences(rows, control="softmax")[-1].low is not None
+    assert verdict(rows, control="softmax") == (
+        "Control softmax: loss 2.100, mean cosine 0.450 (3 seeds). By Holm's test over 8 differences, loss differs in "
+        "none, mean cosine in gated (-0.200)."
+    )
+
+
 def test_the_verdict_says_higher_and_lower_where_intervals_leave_zero_out() -> None:
     softmax = rows_of("softmax", [2.0, 2.1, 2.2], [0.3, 0.4, 0.5])
     rows = compared(softmax, rows_of("gated", [2.1, 2.0, 2.3], [0.1, 0.21, 0.3]))

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anisoscope.report.figures.style import INK, NULL, WIDE, colour, style
+from anisoscope.report.figures.style import INK, NULL, WIDE, colour, heading, style
 from anisoscope.runs.store import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _TITLES = {
-    "raw": "as it is",
-    "centred": "centred",
-    "without_top": "centred, top components removed",
+    "raw": "as they are",
+    "centred": "mean removed",
+    "without_top": "mean and top directions removed",
     "whitened": "whitened",
 }
 
@@ -28,7 +28,7 @@ def figure_calibration(run: Run) -> Figure:
     arrays = run.arrays()
     middle = (arrays["edges"][1:] + arrays["edges"][:-1]) / 2
     with style():
-        figure, panels = plt.subplots(1, 4, figsize=(WIDE, 1.9), sharex=True, layout="constrained")
+        figure, panels = plt.subplots(1, 4, figsize=(WIDE, 2.1), sharex=True, layout="constrained")
         for index, (panel, (name, title)) in enumerate(zip(panels, _TITLES.items(), strict=True)):
             density = arrays[f"histogram.{name}"]
             panel.fill_between(middle, density, color=colour(index), alpha=0.35, linewidth=0)
@@ -39,7 +39,7 @@ def figure_calibration(run: Run) -> Figure:
             if strict is not None and strict.value is not None:
                 panel.axvline(strict.value, color=INK, linewidth=0.8)
                 panel.annotate(
-                    f"{strict.value:.2f} at {strict.at:g}",
+                    f"{100 * (strict.at or 0):g} % above {strict.value:.2f}",
                     (strict.value, 0.97),
                     xycoords=("data", "axes fraction"),
                     xytext=(-3 if strict.value > 0 else 3, 0),
@@ -54,7 +54,10 @@ def figure_calibration(run: Run) -> Figure:
             panel.set_yticks([])
             panel.grid(visible=False)
         panels[0].set_ylabel("density of unrelated pairs")
-        figure.supxlabel("dotted: isotropic pairs; line: threshold at the stated false-positive rate", fontsize=6.5)
+        heading(figure, "Cosines of unrelated pairs, before and after each correction")
+        figure.supxlabel(
+            "dotted: isotropic pairs; line: the similarity that so many unrelated pairs exceed", fontsize=6.5
+        )
     return figure
 
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anisoscope.errors import StoreError
-from anisoscope.geometry.nulls.isotropic import cosine_quantile
 from anisoscope.report.figures.style import INK, NULL, WIDE, colour, heading, side_by_side, style
 from anisoscope.report.figures.style.names import series_name, shown_name
 from anisoscope.runs.store import Run
@@ -87,7 +86,6 @@ def figure_m2(run: Run) -> Figure:
         for panel, model in zip(panels, models, strict=True):
             mine = [site for name, site in sites if name == model]
             _draw_stack(panel, [row for row in rows if row.model == model], mine)
-            _pair_quantile(panel, run.rows(model=model, metric="dimension", positions="all"))
             panel.set_title(f"M2  {shown_name(model)}")
         panels[0].set_ylabel("mean cosine")
         columns = 2 if len(models) == 1 else len(_PAIRS) + 1
@@ -187,7 +185,7 @@ def _draw_stack(panel: Axes, rows: Sequence[Row], sites: Sequence[str]) -> None:
     if entering:
         heights = np.array([row.value for _, row in entering], float)
         panel.plot([x for x, _ in entering], heights, "v", color=INK, markersize=3.2, label="before the block's norm")
-    panel.axhline(0, color=NULL, linestyle=":", linewidth=1)
+    panel.axhline(0, color=NULL, linestyle=":", linewidth=1, label="isotropic")
     shown = [k for k, site in enumerate(sites) if len(sites) <= 9 or k % (len(sites) // 8) == 0 or k >= len(sites) - 1]
     panel.set_xticks(shown, [_short(sites[k]) for k in shown], rotation=45, ha="right", rotation_mode="anchor")
     panel.set_xlim(-0.4, len(sites) - 0.6)
@@ -198,14 +196,6 @@ def _short(site: str) -> str:
     return {"embeddings": "emb.", "final_norm": "final norm"}.get(
         site, site.replace("block.", "").replace("coder.", "c. ")
     )
-
-
-def _pair_quantile(panel: Axes, dimensions: Sequence[Row]) -> None:
-    d = min((int(row.value) for row in dimensions if row.value), default=0)
-    if d < 2:
-        return
-    height = float(cosine_quantile(0.95, d))
-    panel.axhline(height, color=NULL, linestyle=(0, (1, 3)), linewidth=1, label="95 % of isotropic pairs")
 
 
 def _axis(norms: Sequence[ClosingNorm]) -> tuple[list[tuple[float, ClosingNorm]], str]:

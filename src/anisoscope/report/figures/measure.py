@@ -1,8 +1,8 @@
 """Average cosine by layer (figures 1–4 of the paper) and the drift tests (figures 5 and 16).
 
 One line per model over its sites in order of computation: embeddings, blocks, and what the final norm makes of the last
-block, set apart by an open marker. The band is the 95 % interval, the dotted line the 95 % quantile of the cosine of an
-isotropic pair in the model's dimension (the loosest line where models differ, one step per site where sites do).
+block, set apart by an open marker. The band is the 95 % interval, the dotted line the average of isotropic pairs,
+which is 0 in any dimension.
 """
 
 from __future__ import annotations
@@ -12,12 +12,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anisoscope.geometry.nulls.isotropic import cosine_quantile
-from anisoscope.report.figures.style import COLUMN, NULL, WIDE, Side, beside, colour, glyph, heading, marker, style
+from anisoscope.inference.correlation import correlate
+from anisoscope.report.figures.style import (
+    COLUMN,
+    NULL,
+    WIDE,
+    colour,
+    glyph,
+    heading,
+    marker,
+    null_line,
+    style,
+)
 from anisoscope.report.figures.style.curves import label_lines
 from anisoscope.report.figures.style.names import shown_name
 from anisoscope.runs.store import Run
-from anisoscope.runs.table import Row, is_embedding, is_part
+from anisoscope.runs.table import Row, is_embedding, is_part, listed_by_library
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,9 +58,8 @@ def figure_layers(runs: Run | Sequence[Run], *, title: str = "") -> Figure:
         narrow = len(models) < 6 and max(map(len, models), default=0) < 18
         size = (COLUMN if narrow else WIDE * 0.75, max(2.4, 1.0 + 0.15 * len(models)))
         figure, axes = plt.subplots(figsize=size, layout="constrained")
-        draw_layers(axes, rows, [row for run in several for row in run.rows(metric="dimension", positions="all")])
-        axes.set(xlabel=depth_label(rows), ylabel="average cosine")
-        axes.set_title(title, pad=13)  # above the name of a null that follows the sites
+        draw_layers(axes, rows)
+        axes.set(xlabel=depth_label(rows), ylabel="average cosine", title=title)
     return figure
 
 
@@ -72,7 +81,7 @@ def _after_norm(row: Row) -> bool:
     return row.site.endswith("norm")
 
 
-def draw_layers(axes: Axes, rows: Sequence[Row], dimensions: Sequence[Row]) -> None:
+def draw_layers(axes: Axes, rows: Sequence[Row]) -> None:
     """The lines, bands and null of figures 1–4, into a panel."""
     models = list(dict.fromkeys(row.model for row in rows))
     lines = []
@@ -83,17 +92,11 @@ def draw_layers(axes: Axes, rows: Sequence[Row], dimensions: Sequence[Row]) -> N
         lines.append((x, y))
     top = max([float(row.high or row.value or 0) for row in rows] + [0.1])
     bottom = min([float(row.low or row.value or 0) for row in rows] + [0.0])
-    axes.set_ylim(min(bottom - 0.03, -0.03), min(1.02, top * 1.12 + 0.02))
+    axes.set_ylim(min(bottom - 0.03, -0.12 * top), min(1.02, top * 1.12 + 0.02))  # room for the name of the null
     right = max(len(x) for x, _ in lines) - 0.6
     axes.set_xlim(-0.4, right)
     axes.locator_params(axis="x", integer=True)
-    axes.axhline(0, color="#BBBBBB", linewidth=0.7)
-    widths = {(row.model, row.site): int(row.value) for row in dimensions if row.value}
-    by_model = {model: {d for (of, _), d in widths.items() if of == model} for model in models}
-    if any(len(some) > 1 for some in by_model.values()):
-        _draw_null_by_site(axes, [[widths[row.model, row.site] for row in rows if row.model == m] for m in models])
-    elif widths and (d := min(widths.values())) > 1:
-        _draw_null(axes, float(cosine_quantile(0.95, d)), f"95 % of isotropic pairs, d = {d}", lines)
+    null_line(axes, 0, "isotropic: 0", above=False)
     glyphs = [f"{glyph(i)} " for i in range(len(models))] if len(models) > 1 else [""]
     names = [mark + shown_name(model) for mark, model in zip(glyphs, models, strict=True)]
     ends = [(float(y[-1]), name, colour(i)) for i, (name, (_, y)) in enumerate(zip(names, lines, strict=True))]
@@ -115,57 +118,17 @@ def _draw_line(axes: Axes, rows: Sequence[Row], x: Array, y: Array, i: int) -> N
         axes.axvline(split - 0.5, color=colour(i), linewidth=0.5, linestyle="--", alpha=0.6)
 
 
-def _draw_null_by_site(axes: Axes, widths: Sequence[Sequence[int]]) -> None:
-    """The null of staged networks, whose dimension grows: one step per site, named in the panel."""
-    longest = max(widths, key=len)
-    narrowest = [min(some[k] for some in widths if k < len(some)) for k in range(len(longest))]
-    null = [float(cosine_quantile(0.95, d)) for d in narrowest]
-    axes.plot(np.arange(len(null)), null, color=NULL, linestyle=":", linewidth=1, drawstyle="steps-mid")
-    axes.set_ylim(top=min(1.02, max(axes.get_ylim()[1], max(null) + 0.05)))
-    axes.annotate(
-        f"dotted: 95 % of isotropic pairs, d = {min(narrowest)} … {max(narrowest)}",
-        (1, 1),
-        fontsize=6,
-        color=NULL,
-        xycoords="axes fraction",
-        xytext=(0, 2),
-        textcoords="offset points",
-        ha="right",
-        va="bottom",
-    )
-
-
-def _draw_null(axes: Axes, value: float, text: str, lines: Sequence[tuple[Array, Array]]) -> None:
-    """The null's line, named at the place along it that the curves leave free."""
-    axes.axhline(value, color=NULL, linestyle=":", linewidth=1)
-    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-    wide, high = 0.64 * (right - left), 0.09 * (top - bottom)  # what the text takes, markers allowed for
-    starts: dict[Side, float] = {"right": right - wide, "left": left, "center": (left + right - wide) / 2}
-    fine = [np.linspace(x[0], x[-1], 40 * len(x)) for x, _ in lines]
-    along = np.concatenate(fine)
-    curve = np.concatenate([np.interp(at, x, y) for at, (x, y) in zip(fine, lines, strict=True)])
-
-    def covered(place: tuple[Side, bool]) -> int:
-        side, above = place
-        low = value - 0.01 * (top - bottom) if above else value - high
-        near = (along > starts[side]) & (along < starts[side] + wide)
-        return int((near & (curve > low) & (curve < low + high)).sum())
-
-    places: list[tuple[Side, bool]] = [(side, above) for above in (True, False) for side in starts]
-    side, above = min(places, key=covered)
-    box = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.4}
-    beside(axes, text, value, side=side, above=above, bbox=box)
-
-
-def figure_drift_tests(runs: Run | Sequence[Run], *, method: str = "spearman") -> Figure:
+def figure_drift_tests(runs: Run | Sequence[Run], *, method: str = "spearman", protocol: str = "ours") -> Figure:
     """p-values of the correlation of average cosine with drift, by group and sign (figure 5; Pearson: figure 16).
 
+    By permutation over raw states or, by the protocol of the `paper`, asymptotic over what the library lists as layers.
     Several runs are grouped by the folders that hold them, as `paper` lays them out.
     """
     import matplotlib.pyplot as plt
 
     several = [runs] if isinstance(runs, Run) else runs
-    tests = [row for run in several for row in run.rows() if row.metric.startswith(method)]
+    of = _paper_tests if protocol == "paper" else _kept_tests
+    tests = [row for run in several for row in of(run, method)]
     groups = {row.model: run.folder.parent.name for run in several for row in run.rows(metric=f"{method}_drift_norm_p")}
     models = list(groups)
     kinds = (("drift_norm", "‖x̄‖ (paper)", "o"), ("drift_ratio", "‖x̄‖²/E‖x‖² (ours)", "D"))
@@ -179,13 +142,33 @@ def figure_drift_tests(runs: Run | Sequence[Run], *, method: str = "spearman") -
         axes.annotate("0.05", (SIGNIFICANT, 1), xycoords=("data", "axes fraction"), fontsize=6, color="#C00000")
         axes.set_yticks(range(len(models)), [shown_name(model) for model in models])
         axes.set(ylim=(len(models) - 0.5, -0.5), xscale="log", xlim=(1e-5, 1.5))
-        axes.set_xlabel(f"p-value of {method.capitalize()}'s test over layers (permutation)")
+        which = "asymptotic, layers as the library lists them" if protocol == "paper" else "permutation, raw states"
+        axes.set_xlabel(f"p-value of {method.capitalize()}'s test over layers ({which})")
         if len(several) > 1:
             _name_groups(axes, list(groups.values()))
         figure.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=3)
         number = {"spearman": "5", "pearson": "16"}[method]
         heading(figure, f"{number}  Does the average cosine go with the drift? ({method.capitalize()})")
     return figure
+
+
+def _kept_tests(run: Run, method: str) -> list[Row]:
+    return [row for row in run.rows() if row.metric.startswith(method)]
+
+
+def _paper_tests(run: Run, method: str) -> list[Row]:
+    """The tests of each model of a run as the paper makes them."""
+    found = []
+    for model in dict.fromkeys(row.model for row in _layers(run)):
+        layers = listed_by_library([row for row in _layers(run) if row.model == model and row.at is None])
+        for against in ("drift_norm", "drift_ratio"):
+            drift = {row.site: row.value for row in run.rows(metric=against, positions="all", model=model)}
+            pairs = [(row.value, drift[row.site]) for row in layers if drift.get(row.site) is not None]
+            test = correlate([float(a or 0) for a, _ in pairs], [float(b or 0) for _, b in pairs], method=method)
+            name = f"{method}_{against}"
+            found += [Row(model=model, metric=name, value=test.value)]
+            found += [Row(model=model, metric=f"{name}_p", value=test.p_asymptotic)]
+    return found
 
 
 def _draw_tests(

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from anisoscope.geometry.nulls.isotropic import cosine_quantile
 from anisoscope.report.figures.style import COLUMN, FAINT, INK, NULL, WIDE, colour, heading, missing, null_line, style
 from anisoscope.report.figures.style.curves import Line, label_lines, lines_of, ramp, short, step_axis
 from anisoscope.runs.store import Run
@@ -349,9 +348,7 @@ def figure_15(run: Run) -> Figure:
 
 def figure_hidden(run: Run) -> Figure:
     """Average cosine of hidden states over steps, one line per site."""
-    d = next((int(row.value) for row in run.rows(metric="dimension") if row.value), 0)
-    null = float(cosine_quantile(0.95, d)) if d > 1 else None
-    figure = _by_site(run, "mean_cosine", "average cosine", null=null, name=f"95 % of isotropic pairs, d = {d}")
+    figure = _by_site(run, "mean_cosine", "average cosine", null=0.0, name="isotropic: 0")
     heading(figure, "Average cosine of hidden states")
     return figure
 
@@ -379,7 +376,8 @@ def _by_site(run: Run, metric: str, label: str, *, null: float | None, name: str
         step_axis(axes, np.array(sorted(every)))
         axes.set(xlabel="step", ylabel=label)
         if null is not None:
-            null_line(axes, null, name, side="left" if metric == "mean_cosine" else "right")
+            of_cosine = metric == "mean_cosine"
+            null_line(axes, null, name, side="left" if of_cosine else "right", above=not of_cosine)
         axes.margins(y=0.08)
         label_lines(axes, labels, gap=0.05)
         told = "" if seeds[0] is None else f"; seed {seeds[0]}" + (", hairlines: other seeds" if len(seeds) > 1 else "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from anisoscope.report.figures.final_norm import ABLATED
 from anisoscope.report.page.data import Subject
 from anisoscope.report.page.verdicts import verdict_of
 from anisoscope.runs.store import Run
@@ -29,7 +30,8 @@ def lead(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subject]
 def cosines(run: Run) -> list[Row]:
     """The average cosines of a run over all positions, by site; not those of norms with a part taken away."""
     rows = run.rows(metric="mean_cosine", positions="all")
-    return [row for row in rows if row.value is not None and row.head is None and row.at is None]
+    plain = [row for row in rows if row.value is not None and row.head is None and row.at is None]
+    return [row for row in plain if row.site.rpartition(".")[2] not in ("as_it_is", *ABLATED)]
 
 
 def brief(value: float | None) -> str:
@@ -80,9 +82,10 @@ def _models(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subje
     said = f"{_with_interval(top)} at {top.site}"
     if len(tops) == 1:
         return f"In {name} the average cosine reaches {said}; isotropic vectors would have 0."
+    more = "more" if len(tops) == 2 else "most"
     least, low = min(tops, key=lambda pair: pair[1].value or 0.0)
     return (
-        f"Of {len(tops)} models {name} is the most anisotropic: its average cosine reaches {said}. "
+        f"Of {len(tops)} models {name} is the {more} anisotropic: its average cosine reaches {said}. "
         f"In {least} it stays at or below {brief(low.value)}."
     )
 

@@ -52,14 +52,14 @@ def page_html(runs: Sequence[Run], *, title: str | None = None) -> str:
     labels = run_labels(runs)
     subjects = find_subjects(runs, labels)
     found = cards(runs, labels, subjects)
-    said = lead(runs, labels, subjects)
+    said, models = lead(runs, labels, subjects), len({subject.model for subject in subjects if subject.model})
     style, script, plotly = f"\n{_asset('page.css')}{colour_rules()}", f"\n{script_text()}", plotly_script()
     return _fill(
         _asset("page.html"),
         {
             "policy": policy(scripts=[script, plotly], styles=[style, EMPTY]),
-            "title": escape(title or _title([subjects[card.subject] for card in found], labels)),
-            "counts": escape(_counts(runs, len({subject.model for subject in subjects if subject.model}))),
+            "title": escape(title or _title([subjects[card.subject] for card in found], labels, models)),
+            "counts": escape(_counts(runs, models)),
             "lead": f'<p class="lead">{escape(said)}</p>' if said else "",
             "cards": cards_html(found, subjects),
             "provenance": provenance_html(runs, labels),
@@ -105,8 +105,10 @@ def _asset(name: str) -> str:
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
-def _title(subjects: Sequence[Subject], labels: Sequence[str]) -> str:
-    """The models, the most important first; the folders of runs without models."""
+def _title(subjects: Sequence[Subject], labels: Sequence[str], models: int) -> str:
+    """The models, the most important first; the folders of runs without models, or of one that compares many."""
+    if len(labels) == 1 and models > len(subjects) == 1:
+        return labels[0]
     names = list(dict.fromkeys(subject.model for subject in subjects if subject.model)) or list(labels)
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 

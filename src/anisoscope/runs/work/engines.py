@@ -69,7 +69,8 @@ class Torchrun(Local):
         import torch.distributed as dist
 
         own = dist.PrefixStore(f"sums {next(_JOINED)}", self.store)  # pyright: ignore[reportPrivateImportUsage]  # documented
-        dist.init_process_group("gloo", store=own, rank=self.rank, world_size=self.world, timeout=timeout)
+        with _others_alive():
+            dist.init_process_group("gloo", store=own, rank=self.rank, world_size=self.world, timeout=timeout)
 
     def device(self, name: str) -> str:
         return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if name == "cuda" else name
@@ -87,9 +88,8 @@ class Torchrun(Local):
             raise UsageError("this program joined its processes itself", do="torchrun -m anisoscope, or --engine ray")
         with _alone():
             mine = {label: do(label) for label in labels[self.rank :: self.world]}
-        with _others_alive():
-            self.store.set_timeout(_LONGEST)
-            self.join(_LONGEST)
+        self.store.set_timeout(_LONGEST)
+        self.join(_LONGEST)
         return {label: self.reduce(mine[label] if label in mine else Part(make())) for label in labels}
 
     def reduce(self, part: Part) -> Part:
@@ -152,11 +152,11 @@ def engine() -> Local:
     if world < 2 or "TORCHELASTIC_RUN_ID" not in os.environ:
         return Local()
     import torch.distributed as dist
-    from torch.distributed.rendezvous import rendezvous
 
     if dist.is_initialized():
         return Torchrun(dist.get_rank(), dist.get_world_size())
-    store, rank, world = next(rendezvous("env://"))
+    with _others_alive():  # a process that was refused may be gone before the last has come
+        store, rank, world = next(dist.rendezvous("env://"))  # pyright: ignore[reportPrivateImportUsage]  # documented
     found = Torchrun(rank, world, store)
     found.join()
     atexit.register(_leave)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from anisoscope.geometry.codes import CODES
-from anisoscope.runs.story import Story, Table, number
+from anisoscope.runs.story import Story, Table, number, percent
 from anisoscope.runs.table import Row
 
 Cells = Mapping[tuple[str, int, str], Row]
@@ -36,10 +36,10 @@ def _overlap(cells: Cells, site: str, dims: int) -> float:
 def _on_bits(cells: Cells, whole: int) -> str:
     kept = {code: _overlap(cells, f"raw.{code}", whole) for code in _BITS}
     centred = _overlap(cells, "centred.binary", whole)
-    shares = ", ".join(f"{_BITS[code]} {share:.0%}" for code, share in kept.items() if code != "int8")
+    shares = ", ".join(f"{_BITS[code]} {percent(share)}" for code, share in kept.items() if code != "int8")
     verb = "cost next to nothing: they keep" if kept["int8"] >= ENOUGH else "keep"
-    instead = f" (of centred vectors {centred:.0%})" if abs(centred - kept["binary"]) >= 0.02 else ""
-    return f"8 bits {verb} {kept['int8']:.0%} of the ten nearest neighbours, {shares}{instead}."
+    instead = f" (of centred vectors {percent(centred)})" if abs(centred - kept["binary"]) >= 0.02 else ""
+    return f"8 bits {verb} {percent(kept['int8'])} of the ten nearest neighbours, {shares}{instead}."
 
 
 def _on_dimensions(cells: Cells, whole: int) -> str:
@@ -48,13 +48,14 @@ def _on_dimensions(cells: Cells, whole: int) -> str:
     if not fewer:
         return ""
     leading, principal = (_overlap(cells, f"{site}.float32", fewer[0]) for site in ("raw", "centred"))
-    return f"{fewer[0]} of {whole} dimensions keep {leading:.0%} if the first are taken, {principal:.0%} if principal."
+    kept = f"{percent(leading)} if the first are taken, {percent(principal)} if principal"
+    return f"{fewer[0]} of {whole} dimensions keep {kept}."
 
 
 def _on_corrections(cells: Cells, whole: int) -> str:
     centred, whitened = (_overlap(cells, f"{site}.float32", whole) for site in ("centred", "whitened"))
-    does = f"changes next to nothing ({centred:.0%} stay)" if centred >= ENOUGH else f"keeps {centred:.0%}"
-    return f"Centring {does}, whitening keeps {whitened:.0%}."
+    does = f"changes next to nothing ({percent(centred)} stay)" if centred >= ENOUGH else f"keeps {percent(centred)}"
+    return f"Centring {does}, whitening keeps {percent(whitened)}."
 
 
 def _on_search(rows: Sequence[Row], whole: int) -> list[str]:

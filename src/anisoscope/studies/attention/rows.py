@@ -59,11 +59,12 @@ Array = NDArray[np.float64]
 
 
 def attention_rows(heads: Mapping[str, Heads], rows: Mapping[str, Rows], *, like: Row | None = None) -> list[Row]:
-    """The measurements of every layer and head. `like` gives the other columns: model, step, protocol…"""
+    """The measurements of every head, layer by layer. `like` gives the other columns: model, step, protocol…"""
     blank = Row() if like is None else like
     layers = _layers(heads)
     table: list[Row] = []
-    for site, cloud in heads.items():
+    for site in sorted(heads, key=lambda site: (site.startswith("decoder."), layers[site] is None, layers[site] or 0)):
+        cloud = heads[site]  # sums that were read from a file come in the order of their names
         here = replace(blank, site=site, layer=layers[site])
         estimates = [*_of_heads(cloud), *(_of_rows(rows[site]) if site in rows else ())]
         for estimate in estimates:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from anisoscope.runs.story import Story, Table, interval, number
+from anisoscope.runs.story import Story, Table, interval, number, percent
 from anisoscope.runs.table import Row
 from anisoscope.studies.hubs import told_hubs
 
@@ -50,7 +50,7 @@ def advice(rows: Sequence[Row]) -> str:
     floor, spread = value["raw", "floor_mean"], value["raw", "floor_sd"]
     said = [
         f"Unrelated pairs have cosine {floor.value:.2f} on average (sd {spread.value:.2f}); "
-        f"a similarity means something above {raw.value:.2f} ({raw.at:.1%} false positives)."
+        f"a similarity means something above {raw.value:.2f} ({percent(raw.at)} false positives)."
     ]
     searched = [row for row in rows if row.metric == "ndcg_difference"]
     return " ".join([*said, *(_by_search(searched, value) if searched else _by_threshold(thresholds, value))])
@@ -89,7 +89,9 @@ def _by_search(moved: Sequence[Row], value: dict[tuple[str, str], Row]) -> list[
 
 def _cost(value: dict[tuple[str, str], Row], site: str) -> str:
     kept = value.get((site, "neighbour_overlap"))
-    return "" if kept is None or kept.value is None else f", and keeps {kept.value:.0%} of the ten nearest neighbours"
+    return (
+        "" if kept is None or kept.value is None else f", and keeps {percent(kept.value)} of the ten nearest neighbours"
+    )
 
 
 def usual_rate(rows: Sequence[Row]) -> float:
@@ -116,7 +118,7 @@ def story(rows: Sequence[Row]) -> Story:
     body = [[_SHORT.get(site, site), *(number(_value(cells.get((site, *key)))) for key in keys)] for site in sites]
     usual = usual_rate(rows)
     lines = [
-        f"{WORDS[row.site]}: threshold {number(row.value)} ({interval(row)}) at {row.at:.1%}"
+        f"{WORDS[row.site]}: threshold {number(row.value)} ({interval(row)}) at {percent(usual)}"
         for row in rows
         if row.metric == "threshold" and row.at == usual and row.site in WORDS
     ]
@@ -144,7 +146,7 @@ def _search_tables(rows: Sequence[Row], cells: dict[tuple[str, str, float | None
 def _threshold_table(rows: Sequence[Row], cells: dict[tuple[str, str, float | None], Row]) -> list[Table]:
     names = ("threshold_conformal", "recall_at_threshold", "precision_at_threshold")
     rates = list(dict.fromkeys(row.at for row in rows if row.metric == names[0]))
-    body = [[f"{rate:.1%}", *(number(_value(cells.get(("raw", name, rate)))) for name in names)] for rate in rates]
+    body = [[percent(rate), *(number(_value(cells.get(("raw", name, rate)))) for name in names)] for rate in rates]
     return [Table(("holds for new queries at", "threshold", "recall", "precision"), body)]
 
 

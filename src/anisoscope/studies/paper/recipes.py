@@ -44,6 +44,7 @@ class Figure:
     - `together`: they take all runs at once, not one after the other.
     - `modelless`: nothing published is needed, so no scale makes it a stand-in.
     - `by_input`: its statements are tested for each experiment of its runs.
+    - `options`: of the functions; a `protocol` among them becomes that of the folder.
     """
 
     name: str

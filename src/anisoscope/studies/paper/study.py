@@ -10,6 +10,7 @@ own folder, resumed after a kill, used again the next time. `scale` says which m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,8 @@ def _checkpoints(model: str, recipe: Mapping[str, Any], scale: Scale, out: Path)
 
 
 def _result(figure: Figure, made: Made, failed: Mapping[str, str], scale: Scale) -> Result:
+    if "protocol" in figure.options:
+        figure = replace(figure, options=figure.options | {"protocol": scale.protocol})
     names = needed(figure, scale)
     told = dict.fromkeys(words for name in names for words in scale.about_run_data(name))
     known: dict[str, Any] = {"marks": scale.marks(figure), "data": tuple(told)}

@@ -25,6 +25,7 @@ from anisoscope.geometry.corrections import METHODS, Affine, Corrections
 from anisoscope.inference.estimates import Estimate
 from anisoscope.inference.floor import HeldOut, measure_floor
 from anisoscope.inference.retrieval import Found, Labelled, of_queries, retrieval_estimates
+from anisoscope.runs.story import percent
 from anisoscope.studies.folds import Split
 from anisoscope.studies.pairs import search_maps
 from anisoscope.studies.remedy.estimator import LEVELS
@@ -134,13 +135,14 @@ def _sentence(estimates: Mapping[str, Sequence[Estimate]], method: str, *, asked
     floor = f"Unrelated pairs have cosine {before['floor_mean']:.2f} on average"
     search = _search_words(estimates, method)
     if method == "none":
-        shown = "improves nDCG@10" if "ndcg" in before else "lifts the best match above unrelated pairs"
-        why = f"no method {shown} by more than its interval" if asked_best else ""
-        return f"{floor}; nothing is worth doing: {why}." if why else f"{floor}; the vectors are left as they are."
+        why = _why_none(estimates, before)
+        return (
+            f"{floor}; nothing is worth doing: {why}." if asked_best else f"{floor}; the vectors are left as they are."
+        )
     after = _values(estimates[method])
     helps = "helps" if is_worth(estimates[method]) else "is not shown to help"
     said = (
-        f"{floor}, {after['floor_mean']:.2f} after {WORDS[method]}; the threshold at {RATE:.0%} goes from "
+        f"{floor}, {after['floor_mean']:.2f} after {WORDS[method]}; the threshold at {percent(RATE)} goes from "
         f"{before['threshold']:.2f} to {after['threshold']:.2f}. "
     ) + (
         search
@@ -148,7 +150,22 @@ def _sentence(estimates: Mapping[str, Sequence[Estimate]], method: str, *, asked
         f"{before['nearest_gap']:.1f} before."
     )
     kept = after.get("neighbour_overlap")
-    return said if kept is None else f"{said} {kept:.0%} of the ten nearest neighbours stay."
+    return said if kept is None else f"{said} {percent(kept)} of the ten nearest neighbours stay."
+
+
+def _why_none(estimates: Mapping[str, Sequence[Estimate]], before: Mapping[str, float]) -> str:
+    """Why no method is chosen: none gains, or what they gain is what random directions have."""
+    if "ndcg" in before:
+        return "no method improves nDCG@10 by more than its interval"
+    gains = [_one(found, "nearest_gap_difference") for found in estimates.values()]
+    gaps = [one for found in estimates.values() if (one := _one(found, "nearest_gap")) and one.null is not None]
+    if not gaps or not any(gain is not None and (gain.low or 0) > 0 for gain in gains):
+        return "no method lifts the best match above unrelated pairs by more than its interval"
+    best = max(gaps, key=lambda gap: gap.value or 0.0)
+    return (
+        f"at best the best match stands {best.value:.1f} sd above the floor ({before['nearest_gap']:.1f} as it is), no "
+        f"more than random directions would give ({best.null:.1f})"
+    )
 
 
 def _search_words(estimates: Mapping[str, Sequence[Estimate]], method: str) -> str:

@@ -13,7 +13,7 @@ bound within which equivalence can be claimed (`inference.contrasts`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from anisoscope.inference.contrasts import equivalence_bound, holm, paired_p
@@ -99,6 +99,20 @@ def averages(rows: Sequence[Row]) -> list[Row]:
 
 def differences(rows: Sequence[Row], *, control: str) -> list[Row]:
     """Each arm minus the control, seed by seed: the mean of the differences, its interval, and its tests as a note."""
+    found = _paired(rows, control)
+    p, corrected = _tests(found)
+    changes = []
+    for place, (row, values) in enumerate(found):
+        tests = [f"p {p[place]:.2g}"] if place in p else []
+        tests += [f"{corrected[place]:.2g} by Holm over {len(corrected)}"] if place in corrected else []
+        bound = equivalence_bound(values)
+        tests += [] if bound is None else [f"equivalent within ±{bound:.3g}"]
+        changes.append(replace(row, note="; ".join([row.note, *tests])))
+    return changes
+
+
+def _paired(rows: Sequence[Row], control: str) -> list[tuple[Row, list[float]]]:
+    """The mean difference of every arm, site and metric to the control, and the differences of its seeds."""
     groups = _by_seed(rows)
     found: list[tuple[Row, list[float]]] = []
     for (arm, *place), group in groups.items():
@@ -112,23 +126,15 @@ def differences(rows: Sequence[Row], *, control: str) -> list[Row]:
         like = replace(next(iter(group.values())), seed=None, null=0.0, n=None, note=note)
         mean = sum(values) / len(values)
         found.append((replace(like, metric=f"{like.metric}{DIFFERENCE}", value=mean, low=low, high=high), values))
-    return _tested(found)
+    return found
 
 
-def _tested(found: Sequence[tuple[Row, list[float]]]) -> list[Row]:
-    """The rows with their tests in the note; those of the summary are one family."""
+def _tests(found: Sequence[tuple[Row, list[float]]]) -> tuple[dict[int, float], dict[int, float]]:
+    """The p-values of differences by their place; those of the summary, one family, by Holm too."""
     family = {(site, metric + DIFFERENCE) for site, metric, _ in COLUMNS}
     p = {place: value for place, (_, values) in enumerate(found) if (value := paired_p(values)) is not None}
     told = [place for place in p if (found[place][0].site, found[place][0].metric) in family]
-    corrected = dict(zip(told, holm([p[place] for place in told]), strict=True))
-    rows = []
-    for place, (row, values) in enumerate(found):
-        tests = [f"p {p[place]:.2g}"] if place in p else []
-        tests += [f"{corrected[place]:.2g} by Holm over {len(told)}"] if place in corrected else []
-        bound = equivalence_bound(values)
-        tests += [] if bound is None else [f"equivalent within ±{bound:.3g}"]
-        rows.append(replace(row, note="; ".join([row.note, *tests])))
-    return rows
+    return p, dict(zip(told, holm([p[place] for place in told]), strict=True))
 
 
 def _by_seed(rows: Sequence[Row]) -> dict[tuple[str, ...], dict[int, Row]]:
@@ -151,15 +157,42 @@ def comparable(changes: Sequence[Row], recipes: Mapping[str, Recipe], *, control
 
 
 def verdict(rows: Sequence[Row], *, control: str) -> str:
-    """Each arm against the control: is the mean cosine lower, is the attention as sharp, what does it cost?"""
+    """Each arm against the control: is the mean cosine lower, is the attention as sharp, what does it cost?
+
+    "Lower" and "higher" are said where Holm's p over all arms and columns is below 0.05. Many arms are told by metric.
+    """
     lines = summary(rows)
     seeds = len({row.seed for row in rows if row.seed is not None})
     over = "one seed, so no intervals" if seeds == 1 else f"{seeds} seeds"
     first = f"Control {control}: {', '.join(_level(lines[control], name) for name in _levels(lines[control]))} ({over})"
-    return "; ".join([first, *(f"{arm}: {_changes(line)}" for arm, line in lines.items() if arm != control)]) + "."
+    found = _paired(rows, control)
+    corrected = _tests(found)[1]
+    sure = {(found[place][0].model, found[place][0].metric) for place, p in corrected.items() if p < SIGNIFICANT}
+    arms = {arm: line for arm, line in lines.items() if arm != control}
+    if len(arms) > FEW and corrected:
+        return f"{first}. By Holm's test over {len(corrected)} differences, {_by_metric(arms, sure)}."
+    return "; ".join([first, *(f"{arm}: {_changes(arm, line, sure)}" for arm, line in arms.items())]) + "."
+
+
+def _by_metric(arms: Mapping[str, Mapping[str, Row]], sure: Set[tuple[str, str]]) -> str:
+    """`mean cosine differs in muon_clip (-0.076) and coupled_adam (+0.122), loss in none`."""
+    words = []
+    for metric, name in _NAMED.items():
+        there = {arm: row for arm, line in arms.items() if (row := line.get(metric + DIFFERENCE)) is not None}
+        if not there:
+            continue
+        told = sorted((row.value or 0.0, arm) for arm, row in there.items() if (arm, row.metric) in sure)
+        listed = _and([f"{arm} ({value:+.3f})" for value, arm in told]) or "none"
+        words.append(f"{name}{'' if words else ' differs'} in {listed}")
+    return ", ".join(words)
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 _NAMED = {"validation_loss": "loss", "mean_cosine": "mean cosine", "entropy_normalised": "entropy"}
+FEW, SIGNIFICANT = 3, 0.05
 
 
 def _levels(line: Mapping[str, Row]) -> list[str]:
@@ -170,7 +203,7 @@ def _level(line: Mapping[str, Row], metric: str) -> str:
     return f"{_NAMED[metric]} {line[metric].value:.3f}"
 
 
-def _changes(line: Mapping[str, Row]) -> str:
+def _changes(arm: str, line: Mapping[str, Row], sure: Set[tuple[str, str]]) -> str:
     """`mean cosine lower by 0.197 ± 0.05, loss and entropy not seen to differ`."""
     seen, unseen, apart = [], [], []
     for metric in _levels(line):
@@ -179,10 +212,10 @@ def _changes(line: Mapping[str, Row]) -> str:
             apart.append(_level(line, metric))
         elif row.low is None or row.high is None:
             seen.append(f"{_NAMED[metric]} {row.value:+.3f}")
-        elif row.low > 0 or row.high < 0:
+        elif (arm, row.metric) in sure:
             side = "higher" if row.value > 0 else "lower"
             seen.append(f"{_NAMED[metric]} {side} by {abs(row.value):.3f} ± {row.high - row.value:.3f}")
         else:
             unseen.append(_NAMED[metric])
-    same = " and ".join(filter(None, (", ".join(unseen[:-1]), *unseen[-1:])))
+    same = _and(unseen)
     return ", ".join([*seen, *([f"{same} not seen to differ"] if same else []), *apart])

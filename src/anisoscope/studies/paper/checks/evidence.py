@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
-from anisoscope.runs.table import Row, is_embedding, is_part
+from anisoscope.runs.table import Row, is_embedding, is_part, listed_by_library
 
 if TYPE_CHECKING:
     from anisoscope.runs.store import Run
@@ -74,10 +74,7 @@ class Evidence:
         """The layers of a model, in order: raw states, what norms make of them, or all that is listed."""
         rows = [row for row in self.rows(metric, model=model) if row.at is None and _is_layer(row.site)]
         if self.convention == "library":
-            followed = [
-                i + 1 < len(rows) and after_norm(rows[i + 1]) and not after_norm(row) for i, row in enumerate(rows)
-            ]
-            rows = [row for row, gone in zip(rows, followed, strict=True) if not gone]
+            rows = listed_by_library(rows)
         elif sites != "all":
             rows = [row for row in rows if after_norm(row) == (sites == "norms")]
         return [row for row in rows if fnmatchcase(row.site, site)]

@@ -7,7 +7,8 @@ export function number(value) {
   if (Number.isInteger(value)) return Math.abs(value) < 1e7 ? value.toLocaleString("en") : value.toExponential(3);
   const size = Math.abs(value);
   if (size < 1e-4 || size >= 1e6) return value.toExponential(2).replace("e+", "e");
-  return String(Number(value.toPrecision(4)));
+  const rounded = Number(value.toPrecision(4));
+  return size >= 1e3 ? rounded.toLocaleString("en") : String(rounded);
 }
 
 export const between = (low, high) => (low === null || high === null ? "" : `${number(low)} … ${number(high)}`);

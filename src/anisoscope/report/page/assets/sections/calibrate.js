@@ -3,7 +3,7 @@ import { View } from "../core/address.js";
 import { axis, Chart, legendAbove } from "../core/chart.js";
 import { controls, options, select } from "../core/controls.js";
 import { faint, paletteAt } from "../core/colours.js";
-import { by, data, distinct, SUBJECTS, T } from "../core/data.js";
+import { by, data, distinct, meaning, SUBJECTS, T } from "../core/data.js";
 import { element, grid } from "../core/dom.js";
 import { register } from "../core/sections.js";
 import { plainTable } from "../core/table.js";
@@ -11,8 +11,8 @@ import { number, shown, spaced } from "../core/text.js";
 
 const WORDS = {
   raw: "as they are",
-  centred: "centred",
-  without_top: "top components removed",
+  centred: "mean removed",
+  without_top: "mean and top directions removed",
   whitened: "whitened",
   isotropic: "isotropic",
 };
@@ -85,7 +85,7 @@ function numbers(host, run) {
   const told = (metric) => metric !== PERCENTILE && !metric.endsWith("hub_occurrence");
   const rows = rowsOf(run).filter((i) => told(T.metric[i])), sites = distinct(rows.map((i) => T.site[i]));
   const rate = (i) => T.metric[i] === "threshold" ? `${number(100 * T.at[i])} %` : number(T.at[i]);
-  const name = (i) => spaced(T.metric[i]) + (T.at[i] === null ? "" : ` at ${rate(i)}`);
+  const name = (i) => meaning(T.metric[i]).label + (T.at[i] === null ? "" : ` at ${rate(i)}`);
   const lines = new Map();
   for (const [site, mine] of by(rows, "site")) {
     for (const i of mine) lines.set(name(i), { ...lines.get(name(i)), [site]: T.value[i] });

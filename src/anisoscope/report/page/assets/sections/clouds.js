@@ -30,7 +30,8 @@ register({
   leads: 31,
   name: "Two clouds",
   title: "Two clouds, held against each other",
-  intro: "Average cosines within each cloud, between them and of partners, and what both share. Marks: by chance.",
+  intro: "Average cosines within each cloud, between them and of partners, and what both share. The short line " +
+    "across a bar is what chance would give.",
   wants: (found) => ofPair(found).length > 0,
   draw(host, found) {
     for (const [of, run] of data.runs.entries()) {

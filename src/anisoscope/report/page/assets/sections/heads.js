@@ -85,7 +85,7 @@ function caption(view) {
   const choose = "A click, or the lists below, opens a head.";
   if (!judged.length) return choose;
   const far = judged.filter(beyond).length, reach = number(Number(nullReach(judged[0]).toPrecision(2)));
-  return `${far} of ${judged.length} heads lie beyond ±${reach}, where 95 % of chance would stay: outlined. ${choose}`;
+  return `${far} of ${judged.length} heads lie beyond ±${reach}, as 5 % would by chance: outlined. ${choose}`;
 }
 
 // The head that stands out most is open from the start.
@@ -126,8 +126,8 @@ register({
   name: "Heads",
   title: "Heads",
   intro:
-    "Each attention head by layer. cos(Q̄, K̄) is the cosine of a head's mean query and mean key: near 0 for heads " +
-    "without a common direction, towards ±1 where drift decides what is attended.",
+    "Each attention head by layer. cos(Q̄, K̄) is the cosine of a head's mean query and mean key: near 0 where the " +
+    "two have nothing in common, towards ±1 where they share or oppose a direction.",
   wants: (found) => found.heads.size > 0,
   lead(found) {
     const view = firstView(found);

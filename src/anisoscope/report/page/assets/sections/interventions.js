@@ -65,9 +65,8 @@ register({
   leads: 60,
   name: "Interventions",
   title: "What the drift is for",
-  intro:
-    "A part of the drift is taken away inside the model, and as much in random directions as a control. What only " +
-    "the intervention changes, the drift was for.",
+  intro: "A part of the drift is taken away inside the model, and as much in random directions as a control. What " +
+    "changes beyond the control is what the drift was for.",
   wants: (found) => found.study.has("intervene"),
   lead(found) {
     const rows = found.study.get("intervene"), view = first(rows);

@@ -37,7 +37,7 @@ function build(models, view, t) {
     data: [trace],
     words: `${dots.length} sampled vectors.`,
     table: { head: ["text", "first component", "second"], rows },
-    layout: { xaxis: axis(t, "first principal component"), yaxis: axis(t, "second") },
+    layout: { xaxis: axis(t, "first principal component"), yaxis: axis(t, "second component") },
   };
 }
 
@@ -45,12 +45,12 @@ function lists(host, models, view) {
   const one = models[view.model], site = one.sites[view.site], text = (k) => one.texts[k];
   const nearest = site.near[view.vector].map((k, j) => [text(k), site.cosines[view.vector][j]]);
   const hubs = site.hubs.map(([k, count]) => [text(k), count]);
-  const among = `among the 10 nearest of how many of ${number(site.among)}; 10 on average`;
+  const among = `how many of ${number(site.among)} vectors have it among their 10 nearest; 10 on average`;
   const hint = (words) => element("p", { class: "hint" }, words);
   host.replaceChildren();
   const chosen = hint(`of ${text(site.text[view.vector])}`);
   panel(host, "Nearest by cosine", chosen, plainTable(["text", "cosine"], nearest, "Nearest"));
-  panel(host, "Hubs", hint(among), plainTable(["text", "near to"], hubs, "Hubs"));
+  panel(host, "Hubs", hint(among), plainTable(["text", "vectors"], hubs, "Hubs"));
 }
 
 register({

@@ -40,7 +40,7 @@ function points(rows, t) {
       error_x: { type: "data", symmetric: false, ...ends },
     };
   });
-  const zero = { rangemode: "tozero", zeroline: true, zerolinecolor: t.soft };
+  const zero = { zeroline: true, zerolinecolor: t.soft };
   return {
     data: traces,
     subjects: all,
@@ -80,7 +80,7 @@ register({
       if (sites.length > 1) select(controls(host), "Norm after", options(sites), view, "site");
       const chart = new Chart(grid(host), {
         title: () => `Average cosine after the norm of ${view.site}`,
-        caption: () => "of the seeded sample of vectors, all pairs of it",
+        caption: () => "all pairs of a seeded sample of the vectors",
         height: 270,
         build: (t) => points(rows.filter((i) => withoutAblation(T.site[i]) === view.site), t),
       });

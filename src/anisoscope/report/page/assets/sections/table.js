@@ -114,7 +114,7 @@ register({
   order: 1000,
   name: "Table",
   title: "All measurements",
-  intro: "Numbers keep six significant digits here; the run folders keep them all.",
+  intro: "Four significant digits are shown; the CSV has six, the run folders have all.",
   wants: () => COUNT > 0,
   draw(host) {
     const view = new View("table", { text: "", model: "", site: "", metric: "", positions: "", sort: "", page: 0 });

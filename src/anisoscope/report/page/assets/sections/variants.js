@@ -5,7 +5,7 @@ import { axis, Chart } from "../core/chart.js";
 import { controls, metricOptions, options, select } from "../core/controls.js";
 import { colourOf, faint, symbolOf } from "../core/colours.js";
 import { data, distinct, meaning, SUBJECTS, T, title } from "../core/data.js";
-import { grid, panel } from "../core/dom.js";
+import { element, grid, panel } from "../core/dom.js";
 import { rowTable } from "../core/files.js";
 import { register } from "../core/sections.js";
 import { plainTable } from "../core/table.js";
@@ -67,19 +67,14 @@ function arms(rows, { metric, site }, t) {
   };
 }
 
-// What each arm changes against the control, within each seed.
-function differences(host, rows) {
-  const found = rows.filter((i) => T.metric[i].endsWith(DIFFERENCE) && ["", "blocks"].includes(T.site[i]));
-  if (!found.length) return;
-  const changed = (
-    i,
-  ) => (T.low[i] === null ? "no interval" : T.low[i] * T.high[i] > 0 ? "changed" : "not seen to change");
-  const cells = found.map((i) => {
-    const metric = T.metric[i].replace(DIFFERENCE, "");
-    return [modelOf(i), meaning(metric).label, T.value[i], between(T.low[i], T.high[i]), changed(i), T.note[i]];
-  });
-  const head = ["arm", "metric", "difference", "95 % interval", "changed?", "how"];
-  panel(host, "Differences to the control", plainTable(head, cells, "Differences to the control"));
+// What each arm changes of the metric against the control, within each seed.
+function differences(host, rows, { metric, site }) {
+  const found = rows.filter((i) => T.metric[i] === metric + DIFFERENCE && T.site[i] === site);
+  const outside = (i) => (T.low[i] === null ? "no interval" : T.low[i] * T.high[i] > 0 ? "yes" : "no");
+  const cells = found.map((i) => [modelOf(i), T.value[i], between(T.low[i], T.high[i]), outside(i), T.note[i]]);
+  const head = ["arm", "difference", "95 % interval", "excludes 0?", "how"];
+  host.replaceChildren();
+  if (found.length) panel(host, `${title(metric)}: difference to the control`, plainTable(head, cells, "Differences"));
 }
 
 const order = (rows) => {
@@ -95,7 +90,8 @@ register({
   leads: 65,
   name: "Variants",
   title: "Variants side by side",
-  intro: "Models trained alike but for one part. Seeds are pairs: what an arm changes is taken within each seed.",
+  intro: "Models trained alike but for one part. Seeds are pairs: what an arm changes is taken within each seed. " +
+    "Where many differences are tested, some intervals exclude 0 by chance: Holm's p accounts for that.",
   wants: (found) => plain(rowsOf(found)).length > 0,
   lead(found) {
     const rows = rowsOf(found), view = first(rows);
@@ -116,7 +112,10 @@ register({
     view.listen(() => {
       if (!sitesOf(rows, view.metric).includes(view.site)) view.change({ site: sitesOf(rows, view.metric)[0] });
       chart.refresh();
+      differences(table, rows, view);
     });
-    differences(host, rows);
+    const table = element("div", {});
+    host.append(table);
+    differences(table, rows, view);
   },
 });
