@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from anisoscope.runs.finding import entries
-from anisoscope.runs.measurement import Measurement
+from anisoscope.runs.measurement import Measurement, sentence_of
 from anisoscope.runs.store import Existing, Run, checked_existing, find_existing
 from anisoscope.runs.story import Table
 from anisoscope.runs.study import find_study, study_of
@@ -86,7 +86,7 @@ class Result(Measurement):
 
     def _repr_html_(self) -> str:
         """For notebooks, what `show` prints: the sentence, the study's own tables, what has to be known."""
-        from anisoscope.report.terminal import sentence, story_of
+        from anisoscope.report.terminal import story_of
 
         known = entries().get(self.command)
         story = story_of(find_study(self.command) if known else None, self)
@@ -95,7 +95,7 @@ class Result(Measurement):
         more = f"<p>{left} more lines: .show(everything=True), or .table()</p>" if left else ""
         said = "".join(f"<p>{html.escape(line)}</p>" for line in (*story.lines, *self.notes))
         shown = "".join(_table(table, cells) for table, cells in tables)
-        return f"<p><b>{html.escape(sentence(self))}</b></p>{shown}{said}{more}"
+        return f"<p><b>{html.escape(sentence_of(self.verdict))}</b></p>{shown}{said}{more}"
 
 
 def _table(table: Table, cells: Sequence[Sequence[str]]) -> str:

@@ -46,14 +46,14 @@ def finish(
 
 def as_json(measurement: Measurement) -> dict[str, Any]:
     """The one object of `--json`: version 1 of its schema is `docs/reference/schema.json`."""
-    verdict = measurement.verdict
-    sentence = verdict if isinstance(verdict, str) else verdict.sentence
+    from anisoscope.runs.measurement import sentence_of
+
     return {
         "schema": 1,
         "run": str(measurement.run.folder) if measurement.run else None,
         "command": measurement.command,
-        "verdict": str(verdict),
-        "sentence": sentence,
+        "verdict": str(measurement.verdict),
+        "sentence": sentence_of(measurement.verdict),
         "notes": list(measurement.notes),
         "verdicts": [dict(one) for one in measurement.verdicts],
         "measurements": [row.as_dict() for row in measurement.rows],

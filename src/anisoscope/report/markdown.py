@@ -17,9 +17,8 @@ import tomli_w
 
 from anisoscope import __version__
 from anisoscope.report.page.data import run_labels
-from anisoscope.report.page.verdicts import verdict_of
-from anisoscope.report.terminal import sentence, story_of
-from anisoscope.runs.measurement import Measurement
+from anisoscope.report.terminal import story_of
+from anisoscope.runs.measurement import Measurement, sentence_of
 from anisoscope.runs.store import Run
 from anisoscope.runs.story import Table
 from anisoscope.runs.study import Study, study_of
@@ -53,7 +52,7 @@ def summary(study: Study | None, measurement: Measurement) -> str:
     """What the terminal prints, for a pull request or the summary of a build."""
     story = story_of(study, measurement)
     parts = [f"{BEGINS} {__version__} -->", f"## anisoscope {escaped(measurement.command)}"]
-    parts += [f"**{escaped(sentence(measurement))}**", *(escaped(line) for line in story.header if line)]
+    parts += [f"**{escaped(sentence_of(measurement.verdict))}**", *(escaped(line) for line in story.header if line)]
     parts += [_table(table) for table in story.tables]
     parts += [f"- {escaped(note)}" for note in measurement.notes]
     return "\n\n".join(parts) + "\n"
@@ -67,14 +66,15 @@ def escaped(text: object) -> str:
 
 
 def _run(run: Run, label: str) -> list[str]:
-    manifest, story = run.manifest, story_of(study_of(run), Measurement.of_run(run))
+    manifest, found = run.manifest, Measurement.of_run(run)
+    story = story_of(study_of(run), found)
     name = label if label == run.command else f"{label} ({run.command})"
     notes = [f"- {escaped(note)}" for note in manifest.get("notes") or ()]
     settings = {key: value for key, value in (manifest.get("settings") or {}).items() if value is not None}
     plan = tomli_w.dumps({"command": run.command, "settings": settings})
     parts = [
         f"### {escaped(name)}",
-        escaped(verdict_of(run)),
+        escaped(sentence_of(found.verdict)),
         *(_table(table) for table in story.tables if table.cells),
         "\n".join(notes),
         _words("Protocol", manifest.get("protocol") or {}),

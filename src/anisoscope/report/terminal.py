@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from anisoscope.errors import printable
+from anisoscope.runs.measurement import sentence_of
 from anisoscope.runs.story import Story, Table, interval, number
 from anisoscope.runs.table import Row
 
@@ -24,7 +25,7 @@ def tell(study: Study | None, measurement: Measurement, *, everything: bool = Fa
 
     out: Console = console or Console(highlight=False)
     story = story_of(study, measurement)
-    _say(out, f"{measurement.command}: {sentence(measurement)}".removesuffix(": "), style="bold")
+    _say(out, f"{measurement.command}: {sentence_of(measurement.verdict)}".removesuffix(": "), style="bold")
     for line in story.header:
         _say(out, line) if line else None
     for table in [*story.tables, *(story.more if everything else ())]:
@@ -44,12 +45,6 @@ def story_of(study: Study | None, found: Measurement) -> Story:
     if study is not None and study.judged is not None and found.verdicts:
         return study.judged(found.verdicts)
     return (plain if study is None or study.story is None or not found.rows else study.story)(found.rows)
-
-
-def sentence(measurement: Measurement) -> str:
-    """What the measurement says, in one sentence."""
-    verdict = measurement.verdict
-    return verdict if isinstance(verdict, str) else verdict.sentence
 
 
 def _say(console: Console, text: str, style: str | None = None) -> None:

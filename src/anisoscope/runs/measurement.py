@@ -145,6 +145,16 @@ class Measurement:
         return type(self)(**{**{one.name: getattr(self, one.name) for one in fields(self)}, **fields_})
 
 
+def sentence_of(verdict: Verdict | str) -> str:
+    """A verdict in one sentence, or in its words where it has none."""
+    return verdict if isinstance(verdict, str) else verdict.sentence or str(verdict)
+
+
+def verdict_of(run: Run) -> str:
+    """What a run says, in one sentence; empty where it says nothing."""
+    return sentence_of(read_verdict(run.manifest.get("verdict")))
+
+
 def write_verdict(verdict: Verdict | str) -> Any:
     """A verdict as plain values."""
     return verdict if isinstance(verdict, str) else verdict.as_dict()

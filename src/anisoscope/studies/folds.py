@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     from anisoscope.accumulate.sums import Sums
     from anisoscope.inputs.vectors.source import VectorSource
     from anisoscope.models.open import OpenModel
-    from anisoscope.runs.work.collected import Part
+    from anisoscope.runs.work.collected import Collected, Part
 
 OBSERVER = "folds"
 HELD_OUT = 1024
 FEWEST = 64
+_ONLY_VECTORS = (".npy", ".npz", ".safetensors")  # files that hold no texts
 
 
 class Embeddings(Reading, Opening, Embedding, VectorFiles):
@@ -48,7 +49,11 @@ class Embeddings(Reading, Opening, Embedding, VectorFiles):
 class TwoSided(Embeddings):
     """Embeddings, with those of queries apart where there are any."""
 
-    queries: list[str] = option("Embeddings of queries, to pair with the files' rows.", [], paths=True)
+    queries: list[str] = option(
+        "Queries, to pair with the files' rows: embeddings, or with a model texts, led by its prompt for queries.",
+        [],
+        paths=True,
+    )
 
 
 def names_model(files: Sequence[str]) -> bool:
@@ -106,21 +111,41 @@ def open_encoder(job: Job) -> OpenModel:
     """The model that is named; refuses one that makes no vector of a text, and vectors of queries beside it."""
     from anisoscope.studies.measure.hidden import encoder_of
 
-    if getattr(job.settings, "queries", None) or "queries" in job.given:
-        raise UsageError("queries are files of vectors, but a model is named", do="give texts of queries with --pairs")
+    queries = [Path(name) for name in getattr(job.settings, "queries", ())]
+    if "queries" in job.given or any(path.suffix.lower() in _ONLY_VECTORS for path in queries):
+        raise UsageError("a model is named, so queries are texts", do="give a text file, or documents as vectors too")
     model = job.open_model(job.settings.files[0])
     encoder_of(model)
     return model
 
 
-def embed_folds(job: Job, model: OpenModel) -> Part:
-    """The moments of the texts that a model embeds, by fold."""
+def embed_folds(job: Job, model: OpenModel) -> Collected:
+    """The moments of the texts that a model embeds, by fold; those of queries apart, where some are named."""
     from anisoscope.models.devices import sums_device
     from anisoscope.runs.work.observers.embeddings import FoldSums
 
-    settings, group = job.settings, grouping(job)
+    settings = job.settings
     options = {"sample": settings.sample, "seed": settings.seed, "device": sums_device(job.machine.device)}
-    return job.run(model.name, model, lambda: {OBSERVER: FoldSums(model.encoder, group=group, **options)}, first=True)
+
+    def embed(label: str, led: OpenModel, group: Callable[[str], str], **changes: Any) -> Part:
+        made = lambda: {OBSERVER: FoldSums(led.encoder, group=group, **options)}  # noqa: E731
+        return job.run(label, led, made, first=True, **changes)
+
+    found = {"": embed(model.name, model, grouping(job))}
+    if getattr(settings, "queries", None):
+        found["queries"] = embed("queries", for_queries(job, model), str, field="queries", limit=None)
+    return found
+
+
+def for_queries(job: Job, model: OpenModel) -> OpenModel:
+    """The model led by the prompt of queries: the one that is asked for, else that of all texts, else its own."""
+    from anisoscope.models.encoders import with_prompt
+
+    assert model.encoder is not None
+    settings, own = job.settings, "query" if model.encoder.prompts.get("query") else None
+    asked = next((one for one in (settings.query_prompt, settings.prompt, own) if one is not None), None)
+    tokenizer = getattr(model.processor, "tokenizer", model.processor)
+    return replace(model, encoder=with_prompt(model.encoder, asked, tokenizer))
 
 
 def grouping(job: Job) -> Callable[[str], str]:

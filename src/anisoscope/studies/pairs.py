@@ -38,7 +38,9 @@ class PairSettings(Settings):
 
     pairs: str | None = option("Labelled pairs: a table of query, document, and label or score.", None, paths=True)
     ids: str | None = option("Column of ids that the pairs name rows by (default: row numbers).", None)
-    query_prompt: str | None = option("Prompt of the queries of the pairs, by name or as words.", None)
+    query_prompt: str | None = option(
+        "Prompt of queries, by name or as words (default: --prompt, else the model's own for queries).", None
+    )
 
 
 class Pairs:
@@ -115,19 +117,14 @@ def pick_rows(job: Job, pairs: Pairs, documents: VectorSource, queries: VectorSo
 def pick_texts(job: Job, model: OpenModel, pairs: Pairs) -> Collected:
     """The vectors of all queries and documents, by their texts."""
     from anisoscope.inputs.sources import Document, MemorySource
-    from anisoscope.models.encoders import with_prompt
     from anisoscope.runs.work.observers.picks import TextPicks
+    from anisoscope.studies.folds import for_queries
 
-    assert model.encoder is not None
-    tokenizer = getattr(model.processor, "tokenizer", model.processor)
-    asked = job.settings.query_prompt
-    prompts = {QUERIES: asked if asked is not None else job.settings.prompt, DOCUMENTS: job.settings.prompt}
     found: Collected = {}
-    for label, texts in ((QUERIES, pairs.queries), (DOCUMENTS, pairs.documents)):
-        encoder = with_prompt(model.encoder, prompts[label], tokenizer)
+    sides = ((QUERIES, for_queries(job, model), pairs.queries), (DOCUMENTS, model, pairs.documents))
+    for label, led, texts in sides:
         job.use(MemorySource([Document(text, text) for text in texts], modality="text", name=label), field=label)
-        led = replace(model, encoder=encoder)
-        make = lambda encoder=encoder: {"picks": TextPicks(encoder)}  # noqa: E731  # made anew for every unit
+        make = lambda encoder=led.encoder: {"picks": TextPicks(encoder)}  # noqa: E731  # made anew for every unit
         found[label] = job.run(label, led, make, field=label, limit=None, first=True)
         found[label].about["share"] = job.machine.shard is not None
     return found

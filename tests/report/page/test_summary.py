@@ -80,7 +80,7 @@ def test_one_cloud_is_not_said_to_lie_at_itself(tmp_path):
 
 def test_a_verdict_may_be_a_line_or_words_with_a_sentence(tmp_path):
     run = report_runs.block_run(tmp_path / "run")
-    judged = {"words": ["amplifies"], "sentence": "The block amplifies drift.", "numbers": [{"x": 1}]}
+    judged = {"words": ["amplifies"], "sentence": "The block amplifies drift.", "numbers": []}
     changed = Run(run.folder, {**run.manifest, "verdict": judged})
     sentence, (card,) = told([changed])
     assert sentence == card.verdict == "The block amplifies drift."
@@ -96,4 +96,4 @@ def test_a_norm_with_a_part_taken_away_is_no_site_of_the_model(tmp_path):
 
 def test_a_page_of_one_study_of_many_models_bears_its_name(tmp_path):
     page = page_html([report_runs.variants_run(tmp_path / "my-arms")])
-    assert "<h1>my-arms</h1>" in page
+    assert ">my-arms</h1>" in page

@@ -153,7 +153,7 @@ def test_a_model_reads_the_sentences_of_the_package_by_topic(tmp_path):
     assert "of different groups" in str(found.protocol)
     n = next(row for row in found.rows if row.metric == "floor_mean").n
     assert n % 100 == 0  # ten of one topic with ten of another
-    with pytest.raises(UsageError, match="queries are files"):
+    with pytest.raises(UsageError, match="queries are texts"):
         anisoscope.calibrate(str(folder), queries=np.ones((3, 16)))
 
 

@@ -55,19 +55,23 @@ _UNPUBLISHED = {"encoder.t5_encoder.embed_tokens.weight"}  # MANTa: a table that
 _POSITIONS = {"max_position_embeddings": 128}
 _GATED = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 _CANINE = {"pad_token_id": 0, "bos_token_id": 0xE000, "eos_token_id": 0xE001, "num_hash_buckets": 2048}
+
+
+def _text(library_name: str, published: str, processor: Callable[[], Any], **sizes: Any) -> Specimen:
+    """An architecture whose config the library builds from the shared sizes."""
+    return Specimen("text", configs.encoder(library_name, processor, **sizes), published, processor)
+
+
+def _pictures(config: Callable[[], Any], published: str, processor: str, size: int, **more: Any) -> Specimen:
+    return Specimen("vision", config, published, lambda: processors.images(processor, size), size, **more)
+
+
 _SPECIMENS: dict[str, Specimen] = {
-    "bert": Specimen(
-        "text", configs.encoder("Bert", processors.bert, **_POSITIONS), "BertForMaskedLM", processors.bert
+    "bert": _text("Bert", "BertForMaskedLM", processors.bert, **_POSITIONS),
+    "roberta": _text(
+        "Roberta", "RobertaForMaskedLM", processors.roberta, max_position_embeddings=130, type_vocab_size=1
     ),
-    "roberta": Specimen(
-        "text",
-        configs.encoder("Roberta", processors.roberta, max_position_embeddings=130, type_vocab_size=1),
-        "RobertaForMaskedLM",
-        processors.roberta,
-    ),
-    "mpnet": Specimen(
-        "text", configs.encoder("MPNet", processors.mpnet, **_POSITIONS), "MPNetForMaskedLM", processors.mpnet
-    ),
+    "mpnet": _text("MPNet", "MPNetForMaskedLM", processors.mpnet, **_POSITIONS),
     "modernbert": Specimen("text", configs.modernbert, "ModernBertForMaskedLM", processors.modernbert),
     "canine": Specimen(
         "text",
@@ -77,18 +81,8 @@ _SPECIMENS: dict[str, Specimen] = {
     ),
     "gpt2": Specimen("text", configs.gpt2, "GPT2LMHeadModel", processors.gpt2),
     "opt": Specimen("text", configs.opt, "OPTForCausalLM", processors.opt),
-    "gpt_neox": Specimen(
-        "text",
-        configs.encoder("GPTNeoX", processors.gpt_neox, **_POSITIONS),
-        "GPTNeoXForCausalLM",
-        processors.gpt_neox,
-    ),
-    "llama": Specimen(
-        "text",
-        configs.encoder("Llama", processors.llama, num_key_value_heads=2, **_POSITIONS),
-        "LlamaForCausalLM",
-        processors.llama,
-    ),
+    "gpt_neox": _text("GPTNeoX", "GPTNeoXForCausalLM", processors.gpt_neox, **_POSITIONS),
+    "llama": _text("Llama", "LlamaForCausalLM", processors.llama, num_key_value_heads=2, **_POSITIONS),
     "falcon": Specimen("text", configs.falcon, "FalconForCausalLM", processors.falcon),
     "mamba": Specimen(
         "text",
@@ -98,12 +92,7 @@ _SPECIMENS: dict[str, Specimen] = {
         "MambaForCausalLM",
         processors.gpt_neox,
     ),
-    "t5": Specimen(
-        "text",
-        configs.t5(processors.t5),
-        "T5ForConditionalGeneration",
-        processors.t5,
-    ),
+    "t5": Specimen("text", configs.t5(processors.t5), "T5ForConditionalGeneration", processors.t5),
     "byt5": Specimen("text", configs.t5(processors.byt5, **_GATED), "T5ForConditionalGeneration", processors.byt5),
     "wav2vec2": Specimen(
         "speech", configs.waveform("Wav2Vec2", feat_extract_norm="group"), "Wav2Vec2ForPreTraining", processors.waves
@@ -118,56 +107,32 @@ _SPECIMENS: dict[str, Specimen] = {
         "speech", configs.waveform("Hubert", feat_extract_norm="group"), "HubertModel", processors.waves
     ),
     "whisper": Specimen("speech", configs.whisper, "WhisperForConditionalGeneration", processors.whisper),
-    "vit": Specimen(
-        "vision", configs.patches("ViT"), "ViTForImageClassification", lambda: processors.images("ViT", 32), 32
-    ),
-    "deit": Specimen(
-        "vision",
-        configs.patches("DeiT"),
-        "DeiTForImageClassificationWithTeacher",
-        lambda: processors.images("DeiT", 32),
-        32,
-    ),
-    "beit": Specimen(
-        "vision",
+    "vit": _pictures(configs.patches("ViT"), "ViTForImageClassification", "ViT", 32),
+    "deit": _pictures(configs.patches("DeiT"), "DeiTForImageClassificationWithTeacher", "DeiT", 32),
+    "beit": _pictures(
         configs.patches(
             "Beit", use_relative_position_bias=True, use_absolute_position_embeddings=False, out_indices=[1]
         ),
         "BeitForImageClassification",
-        lambda: processors.images("Beit", 32),
+        "Beit",
         32,
     ),
-    "segformer": Specimen(
-        "vision", configs.segformer, "SegformerForImageClassification", lambda: processors.images("Segformer", 64), 64
-    ),
-    "resnet": Specimen(
-        "vision", configs.resnet, "ResNetForImageClassification", lambda: processors.images("ConvNext", 64), 64
-    ),
-    "efficientnet": Specimen(
-        "vision",
-        configs.efficientnet,
-        "EfficientNetForImageClassification",
-        lambda: processors.images("EfficientNet", 64),
-        64,
-    ),
-    "cvt": Specimen("vision", configs.cvt, "CvtForImageClassification", lambda: processors.images("ConvNext", 64), 64),
-    "convnext": Specimen(
-        "vision", configs.convnext, "ConvNextForImageClassification", lambda: processors.images("ConvNext", 64), 64
-    ),
-    "mobilenet_v2": Specimen(
-        "vision",
+    "segformer": _pictures(configs.segformer, "SegformerForImageClassification", "Segformer", 64),
+    "resnet": _pictures(configs.resnet, "ResNetForImageClassification", "ConvNext", 64),
+    "efficientnet": _pictures(configs.efficientnet, "EfficientNetForImageClassification", "EfficientNet", 64),
+    "cvt": _pictures(configs.cvt, "CvtForImageClassification", "ConvNext", 64),
+    "convnext": _pictures(configs.convnext, "ConvNextForImageClassification", "ConvNext", 64),
+    "mobilenet_v2": _pictures(
         lambda: transformers.MobileNetV2Config(depth_multiplier=0.35, image_size=64, num_labels=5),
         "MobileNetV2ForImageClassification",
-        lambda: processors.images("MobileNetV2", 64),
+        "MobileNetV2",
         64,
     ),
     "character_bert": Specimen(
         "text", configs.character_bert, "CharacterBertForMaskedLM", processors.character_bert, pickled=True
     ),
     "manta": Specimen("text", configs.manta, "MantaForConditionalGeneration", processors.byt5, pickled=True),
-    "van": Specimen(
-        "vision", configs.van, "VanForImageClassification", lambda: processors.images("ConvNext", 64), 64, pickled=True
-    ),
+    "van": _pictures(configs.van, "VanForImageClassification", "ConvNext", 64, pickled=True),
     "clip": Specimen("composite", configs.clip, "CLIPModel", processors.clip, 32),
 }
 

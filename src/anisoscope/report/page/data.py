@@ -20,7 +20,7 @@ from anisoscope.inference.metrics import METRICS, declared
 from anisoscope.report.figures.style import PALETTE
 from anisoscope.report.page import sections
 from anisoscope.report.page.rounding import short
-from anisoscope.report.page.verdicts import verdict_of
+from anisoscope.runs.measurement import verdict_of
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import COLUMNS
 

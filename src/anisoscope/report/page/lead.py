@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from anisoscope.report.figures.final_norm import ABLATED
 from anisoscope.report.page.data import Subject
-from anisoscope.report.page.verdicts import verdict_of
+from anisoscope.runs.measurement import verdict_of
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 

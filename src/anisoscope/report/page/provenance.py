@@ -8,7 +8,7 @@ from typing import Any
 
 import tomli_w
 
-from anisoscope.report.page.verdicts import verdict_of
+from anisoscope.runs.measurement import verdict_of
 from anisoscope.runs.store import Run
 
 

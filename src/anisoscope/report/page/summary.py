@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from anisoscope.report.page.data import Subject
 from anisoscope.report.page.facts import Fact, key_facts, of_row
 from anisoscope.report.page.lead import highest
-from anisoscope.report.page.verdicts import verdict_of
+from anisoscope.runs.measurement import verdict_of
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 

@@ -73,7 +73,7 @@ def collect(job: Job) -> Collected:
 
 def _of_model(job: Job) -> Collected:
     model = folds.open_encoder(job)
-    parts = {"": folds.embed_folds(job, model)}
+    parts = folds.embed_folds(job, model)
     name_hubs(job, parts[""], lambda held: texts_of(job, held.rows, _text_keys(held)))
     if job.settings.pairs is not None:
         parts |= pick_texts(job, model, remember_pairs(job))

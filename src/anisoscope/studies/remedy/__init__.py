@@ -36,7 +36,7 @@ def collect(job: Job) -> Collected:
     wanted = None if job.settings.pairs is None else pairs.remember_pairs(job)
     if folds.of_model(job):
         model = folds.open_encoder(job)
-        return {"": folds.embed_folds(job, model), **({} if wanted is None else pairs.pick_texts(job, model, wanted))}
+        return {**folds.embed_folds(job, model), **({} if wanted is None else pairs.pick_texts(job, model, wanted))}
     source = job.vectors(column=job.settings.column, group=job.settings.group, ids=job.settings.ids)
     asked = folds.open_queries(job, source)
     found = {
@@ -118,5 +118,6 @@ Examples:
   anisoscope remedy fit documents.parquet --column embedding --method whiten-k --dims 128 -o remedy/
   anisoscope remedy fit documents.npy --queries queries.npy -o remedy/
   anisoscope remedy fit sentence-transformers/all-MiniLM-L6-v2 --data texts/ -o remedy/
+  anisoscope remedy fit encoder/ --data texts/ --queries questions.txt --query-prompt 'query: ' -o remedy/
 """,
 )

@@ -5,6 +5,7 @@
         remedy.partial_fit(block)                 # sums only: memory O(d²), in any order, any number of rows
     repaired = remedy.transform(x)                # y = (x − μ)·W, then y/‖y‖
     remedy.threshold(0.01)                        # the cosine that 1 % of unrelated pairs exceed after the map
+    Remedy("centre").fit(x, queries=q).side("query").transform(q)    # queries about their own mean
     remedy.save("remedy.safetensors")             # mean, matrix and floor, with what they came from
 
 `best` is chosen on groups that no candidate was fitted on; the chosen one is then fitted on everything.
@@ -48,19 +49,31 @@ class Remedy:
     floor: NDArray[np.float64] | None = None  # cosines of unrelated pairs at LEVELS, after the map
     query_mean: NDArray[np.float64] | None = None  # what queries are centred on, where they were given apart
     about: dict[str, Any] = field(default_factory=dict)
-    _sums: Any = field(default=None, repr=False)
+    _sums: dict[str, Any] = field(default_factory=dict, repr=False)  # of documents (rows), and of queries
 
     def __post_init__(self) -> None:
         if self.method not in (*METHODS, "best", "none"):
             raise UsageError("no such method", got=self.method, expected=", ".join((*METHODS, "best")))
 
-    def fit(self, x: ArrayLike, groups: Sequence[Any] | None = None) -> Self:
-        """Fit on the rows of x (n, d); `groups` names the sequence of each, of which some are held out to choose."""
-        self._sums = None
-        return self.partial_fit(x, groups)
+    def fit(self, x: ArrayLike, groups: Sequence[Any] | None = None, *, queries: ArrayLike | None = None) -> Self:
+        """Fit on the rows of x (n, d); `groups` names the sequence of each, of which some are held out to choose.
 
-    def partial_fit(self, x: ArrayLike, groups: Sequence[Any] | None = None) -> Self:
+        Where `queries` (m, d) lie elsewhere than documents, each side is centred on its own mean (`side`).
+        """
+        self._sums = {}
+        return self.partial_fit(x, groups, queries=queries)
+
+    def partial_fit(
+        self, x: ArrayLike, groups: Sequence[Any] | None = None, *, queries: ArrayLike | None = None
+    ) -> Self:
         """Add rows; the map is made of all that came when it is next asked for."""
+        self._add("rows", x, groups)
+        if queries is not None:
+            self._add("queries", queries, None)
+        self.map = self.query_mean = None
+        return self
+
+    def _add(self, side: str, x: ArrayLike, groups: Sequence[Any] | None) -> None:
         import torch
 
         from anisoscope.accumulate.keys import sequence_keys
@@ -69,18 +82,16 @@ class Remedy:
         rows = np.asarray(x)
         if rows.ndim != 2:
             raise UsageError("not a matrix of vectors", got=f"shape {rows.shape}", expected="(n, d)")
-        if self._sums is None:
-            self._sums = FoldSums(sample=self.sample, seed=self.seed, group=lambda key: key)
-            self.about["rows"] = 0
-        start = self.about["rows"]
+        if side not in self._sums:
+            self._sums[side] = FoldSums(sample=self.sample, seed=self.seed, group=lambda key: key)
+            self.about[side] = 0
+        start = self.about[side]
         numbers = np.arange(start, start + len(rows))
         keys = numbers.astype(np.uint64) if groups is None else sequence_keys(map(str, groups))
         wide = rows.dtype == np.float64
         x_ = torch.from_numpy(np.ascontiguousarray(rows, dtype=np.float64 if wide else np.float32))
-        self._sums.add_rows(x_, keys, numbers, whole=groups is None)
-        self.about["rows"] += len(rows)
-        self.map = None
-        return self
+        self._sums[side].add_rows(x_, keys, numbers, whole=groups is None)
+        self.about[side] += len(rows)
 
     def transform(self, x: ArrayLike) -> NDArray[np.floating]:
         """The rows of x (n, d) after the map, of unit norm, (n, k); in the precision that they came in."""
@@ -108,6 +119,7 @@ class Remedy:
             raise UsageError("no such side", got=name, expected="document, query")
         if name == "document":
             return self
+        self.fitted()
         if self.query_mean is None:
             raise UsageError("this remedy is one for both sides", do="fit it with --queries, or leave --side out")
         return replace(self, map=replace(self.fitted(), mean=self.query_mean), query_mean=None)
@@ -128,14 +140,15 @@ class Remedy:
     def fitted(self) -> Affine:
         """The map; made of the sums where it is not there yet."""
         if self.map is None:
-            if self._sums is None:
+            if not self._sums:
                 raise UsageError("the remedy is not fitted", do="call fit, or load one")
             from anisoscope.runs.work.collected import Part
             from anisoscope.studies.folds import OBSERVER, split_folds
             from anisoscope.studies.remedy.choice import choose
 
-            found = choose(split_folds(Part({OBSERVER: self._sums})), self.method, self.dims)
-            self.map, self.floor = found.map, found.floor
+            sides = {side: split_folds(Part({OBSERVER: sums})) for side, sums in self._sums.items()}
+            found = choose(sides["rows"], self.method, self.dims, queries=sides.get("queries"))
+            self.map, self.floor, self.query_mean = found.map, found.floor, found.query_mean
             self.about |= {"method": found.method, "sentence": found.sentence}
         return self.map
 
