@@ -34,7 +34,7 @@ def training_verdict(rows: Sequence[Row], widths: Mapping[str, int]) -> str:
 
 
 def _path(rows: Sequence[Row], steps: Sequence[int]) -> str:
-    """`The highest average cosine of a block is 0.05 at step 0, rises to 0.98 at step 64 (block.3, a collapse) and …`."""
+    """`The highest average cosine of a block is 0.05 at step 0, rises to 0.98 at step 64 (block.3, a collapse) …`."""
     curve = highest(rows, "mean_cosine")
     if not curve:
         return f"Steps {steps[0]:,} to {steps[-1]:,}"
