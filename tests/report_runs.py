@@ -10,6 +10,7 @@ import numpy as np
 from anisoscope.runs.array_names import TEXT_OF, pack_texts
 from anisoscope.runs.store import Run, write_run
 from anisoscope.runs.table import Row
+from anisoscope.studies.gate.rules import Rule, judge
 
 PER_SITE = {
     "mean_cosine_inter": 0.9,
@@ -45,6 +46,7 @@ def layers_run(folder: Path, models: tuple[str, ...] = ("org/alpha", "org/beta")
         rows=rows,
         seconds=12.5,
         verdict=verdict,
+        verdicts=verdicts_of(rows),
         protocol={model: {"pairs": "all pairs of different vectors", "specials": "keep"} for model in models},
         data={model: {"name": "text", "fingerprint": "ab" * 32} for model in models},
         notes=["one window was short"],
@@ -66,8 +68,21 @@ def site_rows(model: str, site: str, layer: int | None, cosine: float, **more: o
         rows.append(Row(metric="dimension", value=64.0, **about))
         rows.append(Row(metric="participation_ratio_unbiased", value=50 - 40 * cosine, null=64.0, **about))
         rows += [Row(metric="cosine_share", value=0.4 / (k + 1), at=float(7 * k), **about) for k in range(5)]
-    word = "drifted" if cosine >= 0.1 else "weakly anisotropic"
-    return [*rows, Row(metric="verdict", note=f"{word}: average cosine {cosine}", **common)]
+    return rows
+
+
+def verdicts_of(rows: Sequence[Row]) -> list[dict[str, object]]:
+    """The words on every site, at each step."""
+    return [
+        {
+            "model": row.model,
+            "site": row.site,
+            "step": row.step,
+            "words": ["drifted" if (row.value or 0.0) >= 0.1 else "weakly anisotropic"],
+        }
+        for row in rows
+        if row.metric == "mean_cosine" and row.positions == "all"
+    ]
 
 
 LAYERS, HEADS = 3, 4  # of a series
@@ -93,15 +108,15 @@ def series_run(
     if texts:
         arrays["texts"] = pack_texts(texts)
     about = {"command": "sweep", "settings": {"models": [model]}, "protocol": {}, "verdict": "heads turn"}
-    return write_run(folder, rows=rows, arrays=arrays, **about)
+    return write_run(folder, rows=rows, arrays=arrays, verdicts=verdicts_of(rows), **about)
 
 
 def _head_rows(model: str, layer: int, head: int, time: int, step: int) -> list[Row]:
     about = {"model": model, "layer": layer, "head": head, "step": step, "n": 900, "site": f"block.{layer}.head.{head}"}
     cosine = float(np.tanh((head - 1.5) * time / 3))
-    bounds = {"low": cosine - 0.1, "high": cosine + 0.1, "null": 0.0, "note": "null sd 0.25"}
+    bounds = {"low": cosine - 0.1, "high": cosine + 0.1, "null": 0.0}
     return [
-        Row(metric="query_key_cosine", value=cosine, **bounds, **about),
+        Row(metric="query_key_cosine", value=cosine, null_sd=0.25, **bounds, **about),
         Row(metric="entropy_normalised", value=0.9 - 0.1 * time, null=1.0, **about),
         Row(metric="salience_share", value=0.1 * time, **about),
     ]
@@ -139,7 +154,7 @@ def heads_run(folder: Path, *, layers: int, heads: int) -> Run:
             value=float(rng.uniform(-1, 1)),
             null=0.0,
             n=900,
-            note="null sd 0.125",
+            null_sd=0.125,
         )
         for k in range(layers)
         for head in range(heads)
@@ -172,9 +187,12 @@ def block_run(folder: Path) -> Run:
 
 
 def compare_run(folder: Path) -> Run:
-    common = {"metric": "mean_cosine", "null": 0.0, "n": 99, "note": "0.1 → 0.2"}
-    moved = {f"block.{k}": 0.01 * k for k in range(5)}
-    rows = [Row(site=site, value=by, low=by - 0.015, high=by + 0.015, **common) for site, by in moved.items()]
+    rows: list[Row] = []
+    for k in range(5):
+        by, site = 0.01 * k, f"block.{k}"
+        rows.append(Row(site=site, metric="mean_cosine", value=by, low=by - 0.015, high=by + 0.015, null=0.0, n=99))
+        sides = {"before": 0.1, "after": 0.1 + by}
+        rows += [Row(site=site, metric=f"mean_cosine_{side}", value=value) for side, value in sides.items()]
     return write_run(
         folder,
         command="compare",
@@ -250,21 +268,21 @@ def vectors_run(folder: Path, cosine: float = 0.4) -> Run:
     rows = [row for row in site_rows("", "vectors", None, cosine) if row.positions == "all"]
     for level, place in (("05", -0.3), ("25", -0.1), ("50", 0.0), ("75", 0.1), ("95", 0.3)):
         rows.append(Row(site="vectors", metric=f"cosine_q{level}", value=cosine + place, null=place / 2, n=4096))
-    return write_run(
-        folder, command="vectors", settings={"files": ["x.npy"]}, rows=rows, protocol={}, verdict="drifted"
-    )
+    about = {"verdict": "drifted", "verdicts": verdicts_of(rows)}
+    return write_run(folder, command="vectors", settings={"files": ["x.npy"]}, rows=rows, protocol={}, **about)
 
 
 def gate_run(folder: Path) -> Run:
     """As `anisoscope gate` leaves it."""
-    rows = [
-        Row(site="embedding", metric=metric, value=value, low=value - 0.01, high=value + 0.01, n=99, note=note)
-        for metric, value, note in (
-            ("mean_cosine_difference", 0.001, "holds: average cosine: moves by at most 0.02"),
-            ("neighbour_overlap", 0.4, "fails: neighbours kept: at least 0.95"),
-        )
-    ]
-    return write_run(folder, command="gate", settings={}, rows=rows, protocol={}, verdict="Fails: 1 of 2 rules")
+    rows, verdicts = judge(
+        (Rule("mean_cosine", move=0.02), Rule("neighbour_overlap", at_least=0.95)),
+        [
+            Row(site="embedding", metric=metric, value=value, low=value - 0.01, high=value + 0.01, n=99)
+            for metric, value in (("mean_cosine", 0.001), ("neighbour_overlap", 0.4))
+        ],
+    )
+    about = {"verdict": "Fails: 1 of 2 rules", "verdicts": verdicts}
+    return write_run(folder, command="gate", settings={}, rows=rows, protocol={}, **about)
 
 
 def clouds_run(folder: Path) -> Run:

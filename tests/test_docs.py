@@ -17,6 +17,7 @@ import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import numpy as np
@@ -25,7 +26,7 @@ import pytest
 import typer
 import yaml
 
-from anisoscope.cli.main import app, main
+from anisoscope.cli.main import app, commands, main
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -168,6 +169,22 @@ def test_the_reference_is_what_the_code_says() -> None:
         if (make_reference.PAGES / name).read_text(encoding="utf-8") != text
     ]
     assert stale == [], "run scripts/make_reference.py"
+
+
+def test_every_option_of_every_command_is_in_the_reference() -> None:
+    """Of commands within commands too: what the parser knows stands under the heading of its command."""
+    text = (make_reference.PAGES / "cli.md").read_text(encoding="utf-8")
+    sections = {part.partition("`")[0]: part for part in re.split(r"^#+ `anisoscope ", text, flags=re.MULTILINE)[1:]}
+
+    def check(name: str, command: Any) -> None:
+        flags = [flag for one in command.params for flag in one.opts if flag.startswith("--")]
+        assert [flag for flag in flags if flag not in sections[name]] == [], name
+        for key, one in getattr(command, "commands", {}).items():
+            check(f"{name} {key}", one)
+
+    for name in commands():
+        check(name, make_reference._loaded(name))
+    assert {"remedy fit", "remedy apply", "remedy export"} <= sections.keys()
 
 
 def test_what_is_printed_as_json_and_kept_as_a_table_follow_the_schema(

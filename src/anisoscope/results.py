@@ -89,7 +89,7 @@ class Result(Measurement):
         from anisoscope.report.terminal import sentence, story_of
 
         known = entries().get(self.command)
-        story = story_of(find_study(self.command) if known else None, self.rows)
+        story = story_of(find_study(self.command) if known else None, self)
         tables = [(table, table.cells[:_SHOWN]) for table in story.tables]
         left = sum(len(table.cells) for table in (*story.tables, *story.more)) - sum(len(cells) for _, cells in tables)
         more = f"<p>{left} more lines: .show(everything=True), or .table()</p>" if left else ""

@@ -251,7 +251,7 @@ def test_any_two_of_the_page_are_compared(opened, file):
     page = opened(file)
     section = page.locator("#compare")
     cells = section.locator(".panel tbody tr").nth(4).locator("td").all_inner_texts()
-    assert cells == ["block.4", "average cosine", "0.1", "0.2", "0.04", "0.025 … 0.055", "yes"]
+    assert cells == ["block.4", "average cosine", "0.1", "0.14", "0.04", "0.025 … 0.055", "yes"]
     section.get_by_label("Comparison").select_option("free")
     section.get_by_label("Before", exact=True).select_option(label="org/alpha")
     section.get_by_label("After", exact=True).select_option(label="org/beta")

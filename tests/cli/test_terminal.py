@@ -132,7 +132,7 @@ from anisoscope.cli.main import main
 try:
     main(sys.argv[1:])
 except SystemExit as ended:
-    heavy = ("torch", "transformers", "matplotlib", "plotly")
+    heavy = ("torch", "transformers", "matplotlib", "plotly", "pandas")
     print(ended.code or 0, *(name for name in heavy if name in sys.modules), file=sys.stderr)
 """
 

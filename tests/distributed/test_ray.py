@@ -84,10 +84,4 @@ def test_a_sweep_is_shared_by_checkpoint(world: Path, tmp_path: Path) -> None:
 
 
 def test_a_grid_is_shared_by_training(tmp_path: Path) -> None:
-    (tmp_path / "text").write_bytes(b"The quick brown fox jumps over the lazy dog.\n" * 300)
-    (tmp_path / "plan.toml").write_text(
-        f"data = ['{tmp_path / 'text'}']\ntexts = ['{tmp_path / 'text'}']\nsteps = 2\nseeds = [0, 1]\nlimit = 3\n"
-        "recipe = {layers = 1, hidden = 16, heads = 2, length = 32, batch = 4, validation_batches = 2}\n"
-        "[arms.softmax]\n[arms.no_bias]\nattention = 'no_bias'\n"
-    )
-    assert_shared(["variants", "--plan", str(tmp_path / "plan.toml"), "--threads", "1"], tmp_path)
+    assert_shared(cases.grid(tmp_path), tmp_path)

@@ -13,8 +13,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
 import cases
+from anisoscope.runs.store import open_run
+from anisoscope.runs.work.engines import RankFailed, engine
 
 EXACT = {"vectors": 1e-12}
 
@@ -108,20 +111,39 @@ def test_bad_use_is_clear(world: Path, tmp_path: Path) -> None:
 # -- the launcher itself -----------------------------------------------------------------------------------------------
 
 
+def launch(*words: str) -> None:
+    """A command in two processes of `torchrun`."""
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "anisoscope"]
+    env = cases.environment()
+    done = subprocess.run([*start, *words], capture_output=True, text=True, env=env, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["vectors", "attention"])
 def test_torchrun_itself(command: str, world: Path, one, tmp_path: Path) -> None:
-    launch = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "-m",
-        "anisoscope",
-    ]
-    words = [*launch, *cases.words_of(command, world), "--out", str(tmp_path / "two")]
-    done = subprocess.run(words, capture_output=True, text=True, env=cases.environment(), timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
+    launch(*cases.words_of(command, world), "--out", str(tmp_path / "two"))
     cases.assert_same(one(command), tmp_path / "two", within=EXACT.get(command, 1e-9))
+
+
+def test_a_process_that_leaves_while_others_arrive_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(*_: object, **__: object) -> None:
+        raise dist.DistNetworkError("Connection reset by peer")
+
+    store = dist.HashStore()  # pyright: ignore[reportPrivateImportUsage]  # documented
+    monkeypatch.setattr(dist, "rendezvous", lambda _: iter([(store, 0, 2)]))
+    monkeypatch.setattr(dist, "init_process_group", leave)
+    for name, value in {"WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "test"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RankFailed, match="another process of this run failed"):
+        engine.__wrapped__()
+
+
+@pytest.mark.slow
+def test_a_grid_of_trainings_is_shared_by_training(tmp_path: Path) -> None:
+    """Each training is that of one process, also where another process has none left and one of them diverges."""
+    words = cases.grid(tmp_path)
+    assert cases.run(*words, "--out", tmp_path / "one").code == 0
+    launch(*words, "--out", str(tmp_path / "two"))
+    cases.assert_same(tmp_path / "one", tmp_path / "two", within=1e-9)
+    assert {row.model for row in open_run(tmp_path / "two").rows(metric="diverged_at")} == {"lost"}

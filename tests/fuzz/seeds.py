@@ -52,8 +52,17 @@ def _rows(rows: list[Any]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
+GGUF_TENSORS = {
+    "token_embd": (4, 8),
+    **dict.fromkeys(("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"), (8,)),
+    **{f"blk.0.attn_{part}": (8, 8) for part in ("q", "k", "v", "output")},
+    **dict.fromkeys(("blk.0.ffn_gate", "blk.0.ffn_up"), (16, 8)),
+    "blk.0.ffn_down": (8, 16),
+}
+
+
 def gguf() -> bytes:
-    """The head of a small Llama: keys and values, two tensors."""
+    """A small Llama, whole: keys and values, the tensors of one block."""
     import gguf as library
 
     with tempfile.TemporaryDirectory() as folder:
@@ -67,10 +76,10 @@ def gguf() -> bytes:
         writer.add_layer_norm_rms_eps(1e-5)
         writer.add_vocab_size(4)
         writer.add_tokenizer_model("gpt2")
-        writer.add_token_list(["a", "b", "c", "d"])
+        writer.add_token_list(["a", "b", "ab", "c"])
         writer.add_token_merges(["a b"])
-        for name in ("token_embd.weight", "output_norm.weight"):
-            writer.add_tensor(name, np.ones((4, 8) if "embd" in name else 8, np.float32))
+        for name, shape in GGUF_TENSORS.items():
+            writer.add_tensor(f"{name}.weight", np.ones(shape, np.float32))
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -86,7 +95,7 @@ PLANS = [
 ]
 RECIPE = 'arch = "bert"\ndata = ["t"]\nsteps = 4\nseeds = [0, 1]\nlearning_rate = 1e-3\n'
 SERIES = '[[checkpoints]]\nstep = 0\nmodel = "a"\nseed = 1\n[[checkpoints]]\nstep = 8\nmodel = "b"\nrevision = "main"\n'
-CONFIG = '{"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 8, "vocab_size": 4}'
+CONFIG = '{"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 8, "vocab_size": 4, "n_positions": 8}'
 STATE = save({"rest.n": np.arange(3)})
 HEADER = {
     "unit": [0, 1, 0, [[0, 2]]],

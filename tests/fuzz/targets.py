@@ -216,10 +216,18 @@ def _catalogue(data: bytes) -> None:
 def _config(data: bytes) -> None:
     from anisoscope.models.open import open_model
 
-    (ROOM / "model").mkdir(parents=True, exist_ok=True)
-    (ROOM / "model/model.safetensors").write_bytes(seeds.STATE)
-    (ROOM / "model/config.json").write_bytes(data)
-    open_model(ROOM / "model")
+    folder = _model_folder()
+    (folder / "config.json").write_bytes(data)
+    open_model(folder)
+
+
+@cache
+def _model_folder() -> Path:
+    """The weights that the seed is the config of."""
+    from transformers import GPT2Config, GPT2Model
+
+    GPT2Model(GPT2Config(**json.loads(seeds.CONFIG))).save_pretrained(ROOM / "model")
+    return ROOM / "model"
 
 
 def _gguf(data: bytes) -> None:
@@ -246,8 +254,8 @@ TARGETS: dict[str, Target] = {
     "state": Target(_state, _dumped(seeds.HEADER)),
     "catalogue": Target(_catalogue, _NAMES, 0.2),
     "command line": Target(command_lines.read, command_lines.SEEDS, 0.3),
-    "config.json": Target(_config, [seeds.CONFIG.encode()], 0.02),
-    "gguf": Target(_gguf, [seeds.gguf()], 0.02),
+    "config.json": Target(_config, [seeds.CONFIG.encode()], 0.2),
+    "gguf": Target(_gguf, [seeds.gguf()], 0.2),
 }
 
 if __name__ == "__main__":  # one file, to see what a finding is: python tests/fuzz/targets.py TARGET FILE

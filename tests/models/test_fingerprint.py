@@ -181,6 +181,21 @@ def test_weights_that_change_while_they_are_loaded_are_refused(bert: Path, monke
         open_model(bert)
 
 
+def test_a_file_that_grows_while_it_is_hashed_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its hash would be of bytes that no file ever held."""
+
+    class Growing:
+        hexdigest = hashlib.sha256().hexdigest
+
+        def update(self, chunk: bytes) -> None:
+            if chunk == b"contents of vocab.txt":
+                (folder / "vocab.txt").write_bytes(chunk + b", and more")
+
+    monkeypatch.setattr(fingerprints.hashlib, "sha256", Growing)
+    with pytest.raises(ModelError, match=r"changed while it was being read(.|\n)*vocab.txt"):
+        fingerprint(folder)
+
+
 def test_a_tokenizer_from_elsewhere_is_part_of_the_model(bert: Path, tmp_path: Path) -> None:
     other = tmp_path / "tokenizer"
     zoo.processor("bert").save_pretrained(other)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 import zoo
 from anisoscope.errors import MissingExtra, ModelError, UsageError
 from anisoscope.models.fingerprint import module_fingerprint
+from anisoscope.models.gguf import held
 from anisoscope.models.open import open_model
 
 gguf = pytest.importorskip("gguf")
@@ -143,3 +145,34 @@ def test_a_damaged_gguf(tmp_path: Path) -> None:
     file.write_bytes(b"GGUF" + bytes(40))
     with pytest.raises(ModelError, match="cannot be read"):
         open_model(file)
+
+
+def test_the_header_is_walked_as_the_library_reads_it(file: Path) -> None:
+    assert held(file) == [tensor.n_elements for tensor in gguf.GGUFReader(file).tensors]
+
+
+@pytest.mark.parametrize("keep", [5, 20, 30, 200, 2000])
+def test_a_header_that_breaks_off_is_refused(file: Path, tmp_path: Path, keep: int) -> None:
+    part = tmp_path / "part.gguf"
+    part.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(ModelError, match="damaged or incomplete"):
+        open_model(part)
+
+
+@pytest.mark.parametrize("kind", [0, 4, 9, 12])
+def test_an_array_longer_than_its_file_is_refused(tmp_path: Path, kind: int) -> None:
+    """The library goes on behind the end of the file, one empty value after the other."""
+    key = struct.pack("<QsIIQ", 1, b"a", 9, kind, 2**60)
+    (tmp_path / "x.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + key + bytes(100))
+    with pytest.raises(ModelError, match="damaged or incomplete"):
+        open_model(tmp_path / "x.gguf")
+
+
+@pytest.mark.parametrize("name", ["block_count", "embedding_length", "feed_forward_length"])
+def test_a_header_of_a_larger_model_is_refused_before_it_is_made(file: Path, tmp_path: Path, name: str) -> None:
+    content = bytearray(file.read_bytes())
+    at = content.index(f"llama.{name}".encode()) + len(f"llama.{name}") + 4
+    content[at : at + 4] = struct.pack("<I", 2**20)
+    (tmp_path / "x.gguf").write_bytes(content)
+    with pytest.raises(ModelError, match="do not have the shapes"):
+        open_model(tmp_path / "x.gguf")

@@ -193,3 +193,9 @@ def test_a_config_without_sizes_is_refused_before_a_large_model_is_made(
     monkeypatch.setattr(PreTrainedModel, "from_pretrained", lambda *_, **__: pytest.fail("the model was made"))
     with pytest.raises(ModelError, match=r"do not have the shapes(.|\n)*restore the config"):
         open_model(copy)
+
+
+def test_a_config_of_more_blocks_than_tensors_is_refused_before_they_are_made(copy: Path) -> None:
+    zoo.edit_config(copy, num_hidden_layers=10**9)
+    with pytest.raises(ModelError, match=r"do not have the shapes(.|\n)*1,000,000,000 blocks"):
+        open_model(copy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from matplotlib.text import Text
 import anisoscope
 from anisoscope.report.figures import figures_of
 from anisoscope.report.figures.calibrate import figure_calibration
-from anisoscope.report.figures.gate import limits_of
 
 
 @pytest.fixture(scope="module")
@@ -32,18 +32,29 @@ def test_a_gate_shows_every_rule_with_its_limits(files: list[Path], tmp_path: Pa
     run = anisoscope.gate(*files, out=tmp_path / "gate").run
     assert run is not None
     panels = figures_of(run)["gate"](run).axes
-    judged = [row for row in run.rows() if ": " in row.note]
-    assert [drawn(panel) for panel in panels] == [[row.value] for row in judged]
-    assert [panel.get_title("left").rpartition(": ")[2] for panel in panels] == [
-        row.note.partition(": ")[0] for row in judged
+    metrics = ("mean_cosine_difference", "neighbour_overlap", "partner_cosine")
+    assert [drawn(panel) for panel in panels] == [[row.value] for name in metrics for row in run.rows(metric=name)]
+    assert [panel.get_title("left") for panel in panels] == [
+        "vectors, average cosine: moves by at most 0.02: cannot say",
+        "vectors, neighbours kept: at least 0.95: fails",
+        "vectors, cosine of partners: at least 0.99: fails",
     ]
     bands = [(p.patches[0].get_x(), p.patches[0].get_x() + p.patches[0].get_width()) for p in panels]  # pyright: ignore
     assert bands[0] == pytest.approx((-0.02, 0.02))
     assert (bands[1][0], bands[2][0]) == pytest.approx((0.95, 0.99))
 
 
-def test_limits_on_both_sides_are_read_from_the_words() -> None:
-    assert limits_of("norm: at least 0.5 and at most 2e3") == (0.5, 2000.0)
+def test_limits_on_both_sides_are_a_band_and_a_run_without_them_has_no_picture(
+    files: list[Path], tmp_path: Path
+) -> None:
+    rules = tmp_path / "gate.toml"
+    rules.write_text('[[rule]]\nmetric = "mean_norm"\nat_least = 0.5\nat_most = 2e3\n')
+    run = anisoscope.gate(*files, rules=rules, out=tmp_path / "gate").run
+    assert run is not None
+    (band,) = figures_of(run)["gate"](run).axes[0].patches
+    assert (band.get_x(), band.get_x() + band.get_width()) == (0.5, 2000.0)  # pyright: ignore
+    old = replace(run, manifest={name: value for name, value in run.manifest.items() if name != "verdicts"})
+    assert not figures_of(old)
 
 
 def test_two_clouds_show_cosines_and_what_they_share(files: list[Path], tmp_path: Path) -> None:

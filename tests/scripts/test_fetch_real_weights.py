@@ -17,8 +17,9 @@ import transformers
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
 import fetch_real_weights as fetching
-from real_weights import keras, packages, pins
+from real_weights import keras, packages
 from real_weights import torch_files as convert
+from real_weights.pins import pinned
 
 
 def archive(**members: bytes) -> io.BytesIO:
@@ -75,7 +76,7 @@ def test_every_package_is_pinned_with_its_size_and_licence() -> None:
         assert len(bytes.fromhex(package.sha256)) == 32
         assert package.megabytes > 0
         assert package.licence
-    assert sum(package.megabytes for package in pins.MPNET) == 403
+    assert sum(package.megabytes for package in pinned("mpnet")) == 403
 
 
 def test_sizes_and_licences_are_shown_before_anything_is_fetched(tmp_path: Path, monkeypatch, capsys) -> None:
@@ -88,7 +89,7 @@ def test_sizes_and_licences_are_shown_before_anything_is_fetched(tmp_path: Path,
 
 
 def test_a_package_of_npm_is_packed_and_no_script_of_it_runs(tmp_path: Path) -> None:
-    assert packages._command(pins.RESNET, tmp_path) == [
+    assert packages._command(pinned("resnet")[0], tmp_path) == [
         "npm",
         "pack",
         "--silent",

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_rel
 
 ROOT = Path(__file__).parents[2]
 TABLES = ROOT / "docs" / "studies" / "tables"
 sys.path.insert(0, str(ROOT / "scripts"))
 
-variants_power, warning_study = map(import_module, ("variants_power", "warning_study"))
+variants_power, variants_tables, warning_study = map(
+    import_module, ("variants_power", "variants_tables", "warning_study")
+)
 
 
 def lines(losses: list[float], **others: list[float]) -> list[dict[str, float]]:
@@ -64,3 +67,24 @@ def test_the_spread_of_a_difference_is_taken_within_seeds(tmp_path) -> None:
     assert variants_power.spreads(table) == {
         ("gated", "validation_loss"): pytest.approx(np.std([0.5, 0.6, 0.8], ddof=1))
     }
+
+
+def test_the_page_of_the_variants_has_the_numbers_of_its_table() -> None:
+    page = (TABLES.parent / "variants.md").read_text(encoding="utf-8")
+    cells = variants_tables.read(TABLES / "variants.csv")
+    assert page == variants_tables.put(page, variants_tables.tables(cells))
+    family = {
+        row["note"].rpartition("Holm over ")[2].partition(";")[0] for row in cells.values() if "Holm" in row["note"]
+    }
+    assert [f"over all {n} " in page for n in family] == [True]
+
+
+def test_a_difference_of_the_variants_is_recomputed() -> None:
+    rows = [row for row in csv.DictReader((TABLES / "variants.csv").open()) if row["seed"] and row["site"] == "blocks"]
+    values = {(row["model"], row["seed"]): float(row["value"]) for row in rows if row["metric"] == "mean_cosine"}
+    for arm in {arm for arm, _ in values} - {"softmax"}:
+        seeds = [seed for name, seed in values if name == arm]
+        told = variants_tables.read(TABLES / "variants.csv")[arm, "blocks", "mean_cosine_difference"]
+        found = ttest_rel([values[arm, seed] for seed in seeds], [values["softmax", seed] for seed in seeds])
+        ends = found.confidence_interval()
+        assert (float(told["low"]), float(told["high"])) == pytest.approx((ends.low, ends.high), abs=2e-5)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -15,6 +17,8 @@ from anisoscope.accumulate.keys import GROUPS
 from anisoscope.cli.main import main
 from anisoscope.errors import UsageError
 from anisoscope.inference.jackknife import jackknife_mean
+from anisoscope.runs.store import TABLE
+from anisoscope.runs.writing import file_sha256
 from anisoscope.studies.gate.rules import outcome, read_rules
 from encoders import sentence_folder
 
@@ -53,11 +57,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("second", "code", "outcomes"),
     [
-        ("x", 0, {"mean_cosine_difference": "holds", "neighbour_overlap": "holds", "partner_cosine": "holds"}),
-        ("near", 0, {"mean_cosine_difference": "holds", "neighbour_overlap": "holds", "partner_cosine": "holds"}),
-        ("turned", 1, {"mean_cosine_difference": "holds", "neighbour_overlap": "holds", "partner_cosine": "fails"}),
-        ("moved", 1, {"mean_cosine_difference": "fails", "neighbour_overlap": "fails", "partner_cosine": "fails"}),
-        ("short", 2, {"mean_cosine_difference": "cannot say", "neighbour_overlap": "cannot say"}),
+        ("x", 0, {"mean_cosine": "holds", "neighbour_overlap": "holds", "partner_cosine": "holds"}),
+        ("near", 0, {"mean_cosine": "holds", "neighbour_overlap": "holds", "partner_cosine": "holds"}),
+        ("turned", 1, {"mean_cosine": "holds", "neighbour_overlap": "holds", "partner_cosine": "fails"}),
+        ("moved", 1, {"mean_cosine": "fails", "neighbour_overlap": "fails", "partner_cosine": "fails"}),
+        ("short", 2, {"mean_cosine": "cannot say", "neighbour_overlap": "cannot say"}),
     ],
 )
 def test_files_of_vectors_pass_as_far_as_they_are_the_same(
@@ -65,7 +69,7 @@ def test_files_of_vectors_pass_as_far_as_they_are_the_same(
 ) -> None:
     """A rotation keeps every cosine and every neighbour, but not the direction of a vector."""
     found = anisoscope.gate("x.npy", f"{second}.npy")
-    said = {row.metric: row.note.partition(":")[0] for row in found.rows}
+    said = {one["metric"]: one["outcome"] for one in found.verdicts}
     assert {metric: said[metric] for metric in outcomes} == outcomes
     assert ended("gate", "x.npy", f"{second}.npy", "--markdown", "summary.md") == code
     written = (place / "summary.md").read_text(encoding="utf-8")
@@ -93,12 +97,19 @@ def test_rules_are_about_the_sites_and_sides_that_they_name(place: Path) -> None
         'metric = "mean_norm"\nsite = "block.*"\nmove = 1.0',
     )
     found = anisoscope.gate("x.npy", "near.npy", rules=str(written))
-    said = {row.metric: row.note.partition(":")[0] for row in found.rows}
+    said = {one["metric"]: one["outcome"] for one in found.verdicts}
     assert said == {
-        "mean_cosine_after": "holds",
-        "drift_ratio_after": "fails",
+        "mean_cosine": "holds",
+        "drift_ratio": "fails",
         "linear_cka": "holds",
-        "mean_norm_difference": "cannot say",
+        "mean_norm": "cannot say",
+    }
+    limits = {one["metric"]: one["limits"] for one in found.verdicts}
+    assert limits == {
+        "mean_cosine": [None, 0.9],
+        "drift_ratio": [0.99, None],
+        "linear_cka": [0.999, None],
+        "mean_norm": [-1.0, 1.0],
     }
     assert found.value("mean_cosine_after") == pytest.approx(anisoscope.vectors("near.npy").value("mean_cosine"))
 
@@ -160,3 +171,19 @@ def test_a_model_is_held_against_itself_and_against_a_changed_one(
     save_file(weights, changed / "model.safetensors", {"format": "pt"})
     assert ended(*again, "--existing", "reuse") == 1  # refused: the model is another one now
     assert ended(*again, "--existing", "replace") == 0
+
+
+def test_a_run_without_verdicts_is_still_shown(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Earlier versions wrote outcome and rule into the notes of rows, and no column for the spread of the null."""
+    made = anisoscope.gate("x.npy", "near.npy", out="kept")
+    run = made.run
+    assert run is not None
+    table = run.table().drop_columns(["null_sd"])
+    pq.write_table(table, run.folder / TABLE)
+    known = {**run.manifest["files"], TABLE: file_sha256(run.folder / TABLE)}
+    earlier = replace(run, manifest={k: v for k, v in run.manifest.items() if k != "verdicts"} | {"files": known})
+    found = type(made).of_run(earlier)
+    assert [row.metric for row in found.rows][:2] == ["mean_cosine_difference", "mean_cosine_before"]
+    found.show()
+    assert "neighbour_overlap" in capsys.readouterr().out
+    assert "neighbour_overlap" in found.report(place / "page.html").read_text(encoding="utf-8")

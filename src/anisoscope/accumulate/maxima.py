@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anisoscope.accumulate.attention.heads import by_row, zeros
+from anisoscope.accumulate.attention.heads import Positions, by_row, zeros
 from anisoscope.accumulate.keys import Keys
 from anisoscope.errors import StoreError
 
@@ -70,23 +70,17 @@ class _Running:
         return made
 
 
-class ScoredPairs(Protocol):
-    """What `Peaks` reads of an attention call (`capture.attention.call.AttentionCall`)."""
+class ScoredPairs(Positions, Protocol):
+    """What `Peaks` reads of an attention call."""
 
     @property
     def score_queries(self) -> Tensor: ...  # (B, heads, Tq, d_head)
     @property
     def score_keys(self) -> Tensor: ...  # (B, key heads, Tk, d_head)
     @property
-    def valid_queries(self) -> Tensor: ...  # (B, Tq)
-    @property
-    def valid_keys(self) -> Tensor: ...  # (B, Tk)
-    @property
     def visible(self) -> Tensor | None: ...  # (B | 1, Tq | 1, Tk)
     @property
     def scaling(self) -> float | None: ...
-    @property
-    def start(self) -> int: ...
 
 
 class Peaks(_Running):

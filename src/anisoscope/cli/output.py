@@ -55,6 +55,7 @@ def as_json(measurement: Measurement) -> dict[str, Any]:
         "verdict": str(verdict),
         "sentence": sentence,
         "notes": list(measurement.notes),
+        "verdicts": [dict(one) for one in measurement.verdicts],
         "measurements": [row.as_dict() for row in measurement.rows],
     }
 

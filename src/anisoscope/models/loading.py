@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from anisoscope.errors import ModelError
+from anisoscope.models import gguf
 from anisoscope.models.hub import first_line
 from anisoscope.models.locate import has_weights
 
@@ -81,7 +82,7 @@ def load_weights(opener: Any, folder: Path, *, config: Any, dtype: Any, **option
     """
     import torch
 
-    _check_size(opener, folder, config)
+    _check_size(opener, folder, config, options.get("gguf_file"))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
@@ -101,35 +102,51 @@ def load_weights(opener: Any, folder: Path, *, config: Any, dtype: Any, **option
     return module.eval().requires_grad_(False)
 
 
-def _check_size(opener: Any, folder: Path, config: Any) -> None:
-    """Refuse a config that leaves out its sizes before a model of the published size is made and filled.
+def _check_size(opener: Any, folder: Path, config: Any, gguf_file: str | None) -> None:
+    """Refuse a config that leaves out its sizes, or that counts more blocks than there are tensors, before a model of
+    that size is made and filled.
 
     Looked at where the weights are small; a model without memory is made for it.
     """
-    import torch
-    from safetensors import safe_open
-
-    files = list(folder.glob("*.safetensors"))
+    files = list(folder.glob("*.safetensors")) if gguf_file is None else [folder / gguf_file]
     if not 0 < sum(file.stat().st_size for file in files) < _SMALL or any(hasattr(config, it) for it in _OTHERWISE):
         return
     try:
-        with torch.device("meta"):
-            meant = getattr(opener, "from_config", None) or opener._from_config
-            wanted = sum(tensor.numel() for tensor in meant(config).parameters())
-        held = 0
-        for file in files:
-            with safe_open(file, framework="np") as weights:
-                held += sum(prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
+        held = [size for file in files for size in _sizes(file)]
+        expected = _unlike(held, opener, config)
     except Exception:  # whatever is wrong, loading says it better
         return
-    if wanted > _TIMES * held:
+    if expected is not None:
         raise ModelError(
-            "the weights do not have the shapes that config.json gives",
+            "the weights do not have the shapes that the config gives",
             where=folder,
-            got=f"{held:,} numbers",
-            expected=f"some {wanted:,}",
-            do="restore the config.json that belongs to these weights",
+            got=f"{sum(held):,} numbers in {len(held)} tensors",
+            expected=expected,
+            do="restore the config that belongs to these weights",
         )
+
+
+def _unlike(held: list[int], opener: Any, config: Any) -> str | None:
+    """What a config gives that tensors of these sizes cannot fill, in words."""
+    import torch
+
+    blocks = getattr(config, "num_hidden_layers", 0)
+    if isinstance(blocks, int) and blocks > len(held):
+        return f"{blocks:,} blocks"
+    with torch.device("meta"):
+        meant = getattr(opener, "from_config", None) or opener._from_config
+        wanted = sum(tensor.numel() for tensor in meant(config).parameters())
+    return f"some {wanted:,}" if wanted > _TIMES * sum(held) else None
+
+
+def _sizes(file: Path) -> list[int]:
+    """How many numbers each tensor of a file holds."""
+    if file.suffix == ".gguf":
+        return gguf.held(file)
+    from safetensors import safe_open
+
+    with safe_open(file, framework="np") as weights:
+        return [prod(weights.get_slice(name).get_shape()) for name in weights.keys()]  # noqa: SIM118
 
 
 def _check_pointers(folder: Path) -> None:

@@ -51,7 +51,7 @@ def markdown(runs: Sequence[Run]) -> str:
 
 def summary(study: Study | None, measurement: Measurement) -> str:
     """What the terminal prints, for a pull request or the summary of a build."""
-    story = story_of(study, measurement.rows)
+    story = story_of(study, measurement)
     parts = [f"{BEGINS} {__version__} -->", f"## anisoscope {escaped(measurement.command)}"]
     parts += [f"**{escaped(sentence(measurement))}**", *(escaped(line) for line in story.header if line)]
     parts += [_table(table) for table in story.tables]
@@ -67,7 +67,7 @@ def escaped(text: object) -> str:
 
 
 def _run(run: Run, label: str) -> list[str]:
-    manifest, story = run.manifest, story_of(study_of(run), run.rows())
+    manifest, story = run.manifest, story_of(study_of(run), Measurement.of_run(run))
     name = label if label == run.command else f"{label} ({run.command})"
     notes = [f"- {escaped(note)}" for note in manifest.get("notes") or ()]
     settings = {key: value for key, value in (manifest.get("settings") or {}).items() if value is not None}

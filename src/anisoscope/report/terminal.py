@@ -23,7 +23,7 @@ def tell(study: Study | None, measurement: Measurement, *, everything: bool = Fa
     from rich.console import Console
 
     out: Console = console or Console(highlight=False)
-    story = story_of(study, measurement.rows)
+    story = story_of(study, measurement)
     _say(out, f"{measurement.command}: {sentence(measurement)}".removesuffix(": "), style="bold")
     for line in story.header:
         _say(out, line) if line else None
@@ -39,9 +39,11 @@ def tell(study: Study | None, measurement: Measurement, *, everything: bool = Fa
         _say(out, f"run: {measurement.run.folder}")
 
 
-def story_of(study: Study | None, rows: Sequence[Row]) -> Story:
-    """What a study tells of its rows; a plain table where it has no story."""
-    return (plain if study is None or study.story is None or not rows else study.story)(rows)
+def story_of(study: Study | None, found: Measurement) -> Story:
+    """What a study tells of its verdicts or of its rows; a plain table where it has no story."""
+    if study is not None and study.judged is not None and found.verdicts:
+        return study.judged(found.verdicts)
+    return (plain if study is None or study.story is None or not found.rows else study.story)(found.rows)
 
 
 def sentence(measurement: Measurement) -> str:

@@ -8,33 +8,24 @@ from typing import Any
 
 from anisoscope.errors import StoreError
 
-_KINDS: dict[str, Any] = {
-    "settings": dict,
-    "rows": int,
-    "files": dict,
-    "inputs": dict,
-    "protocol": dict,
-    "data": dict,
-    "model": dict,
-    "notes": list,
-    "verdict": str | dict | None,
+_KINDS: dict[str, tuple[Any, ...]] = {  # of a field, and of the values in it
+    "settings": (dict,),
+    "rows": (int,),
+    "files": (dict, str),
+    "inputs": (dict, dict),
+    "protocol": (dict,),
+    "data": (dict,),
+    "model": (dict,),
+    "notes": (list, str),
+    "verdict": (str | dict | None,),
+    "verdicts": (list, dict),
+    "about": (dict, dict),
+    "in_memory": (list, str),
+    "versions": (dict,),
+    "shard": (str | None,),
+    "seconds": (int | float | None,),
 }
-_ALLOWED: dict[str, Any] = {
-    "verdicts": list,
-    "about": dict,
-    "in_memory": list,
-    "versions": dict,
-    "shard": str | None,
-    "seconds": int | float | None,
-}
-_INSIDE: dict[str, Any] = {
-    "notes": str,
-    "verdicts": dict,
-    "in_memory": str,
-    "files": str,
-    "inputs": dict,
-    "about": dict,
-}
+_NOT_ALWAYS = ("verdicts", "about", "in_memory", "versions", "shard", "seconds")
 
 
 def check_shape(manifest: Mapping[str, Any], path: Path, do: str) -> None:
@@ -45,14 +36,16 @@ def check_shape(manifest: Mapping[str, Any], path: Path, do: str) -> None:
 
 def wrong_in(manifest: Mapping[str, Any]) -> str | None:
     """The first field of a manifest that is missing or of another type than was written, in words."""
-    for name, kind in {**_KINDS, **_ALLOWED}.items():
-        if name in _KINDS and name not in manifest:
+    for name, (kind, *inside) in _KINDS.items():
+        if name not in manifest:
+            if name in _NOT_ALWAYS:
+                continue
             return f"{name} is missing"
-        if name in manifest and not isinstance(manifest[name], kind):
+        found = manifest[name]
+        if not isinstance(found, kind):
             return f"{name} is of another type"
-    for name, kind in _INSIDE.items():
-        values = manifest.get(name, ())
-        if not all(isinstance(value, kind) for value in (values.values() if isinstance(values, dict) else values)):
+        values = found.values() if isinstance(found, dict) else found
+        if inside and not all(isinstance(value, inside[0]) for value in values):
             return f"{name} holds values of another type"
     if any(not isinstance(record.get(key), str) for record in manifest["inputs"].values() for key in ("kind", "name")):
         return "inputs holds a record without kind or name"

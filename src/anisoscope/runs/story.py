@@ -62,11 +62,14 @@ def percent(share: float | None) -> str:
     return f"{100 * share:.0f} %" if abs(share) >= 0.1 else f"{100 * share:.2g} %"
 
 
-def interval(row: Row | None) -> str:
+def between(low: float | None, high: float | None) -> str:
     """`0.1 … 0.2`, or nothing."""
-    if row is None or row.low is None or row.high is None:
-        return ""
-    return f"{number(row.low)} … {number(row.high)}"
+    return "" if low is None or high is None else f"{number(low)} … {number(high)}"
+
+
+def interval(row: Row | None) -> str:
+    """The interval of a row, or nothing."""
+    return "" if row is None else between(row.low, row.high)
 
 
 def sparkline(values: Sequence[float | None], *, low: float | None = None, high: float | None = None) -> str:

@@ -42,7 +42,7 @@ SHARED = ("engine", "address", "workers", "gpus_per_worker", "shard")
 class Findings:
     """What a study found: rows of the tidy table, arrays beside it, a verdict, and what has to be said.
 
-    - `verdicts`: of single sites, where there are any: plain values with model, site, words, sentence, numbers;
+    - `verdicts`: of single sites or rules, where there are any: plain values with model, site and what was decided;
     - `gathered`: the notes of all parts are among these notes already;
     - `protocol`, `data`, `model`: by label of the model, or plain values of the one thing that was measured.
     """
@@ -70,10 +70,10 @@ class Study:
 
     - `measure`, or `collect` and `conclude` with `kinds` (an empty collection for each observer's name);
     - `labels`: of a series, its checkpoints, which workers take one by one (`job.only`) instead of shares of the data;
-    - `story`: what the terminal tells of its rows; without one, a table of them;
+    - `story`: what the terminal tells of its rows; without one, a table of them; `judged`: of its verdicts instead;
     - `machine`: which options of `Machine` its command has (all); `keeps_sums`: whether a finished run holds its sums;
     - `export`: writes a file that the settings name, of a new run or of one that is used again;
-    - `exit_code`: what its command ends with, by its rows;
+    - `exit_code`: what its command ends with, by its verdicts;
     - `subject`: what its default folder is named after (its models, or its first file);
     - `help`: more than the one line, with examples.
     """
@@ -85,8 +85,9 @@ class Study:
     kinds: Callable[[], Mapping[str, Callable[[], Any]]] | None = None
     labels: Callable[[Any], Sequence[str]] | None = None
     story: Callable[[Sequence[Row]], Story] | None = None
+    judged: Callable[[Sequence[Mapping[str, Any]]], Story] | None = None
     subject: Callable[[Any], str] = first_names
-    exit_code: Callable[[Sequence[Row]], int] = lambda rows: 0
+    exit_code: Callable[[Sequence[Mapping[str, Any]]], int] = lambda verdicts: 0
     machine: tuple[str, ...] = RUNS_MODEL + SHARED
     keeps_sums: bool = True
     export: Callable[[Any, Measurement], None] | None = None

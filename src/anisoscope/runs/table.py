@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Row:
     """One measurement. The order of the fields is the order of the columns.
 
-    - `null`: what an isotropic cloud of the same n and d would give.
+    - `null`: what an isotropic cloud of the same n and d would give; `null_sd`: how far it strays by chance.
     - `positions`: `all`, `rest` (without the first position of each sequence) or `first`.
     - `at`: the quantity that a study sweeps (drift norm N, factor of an intervention); missing elsewhere.
     - `protocol`: what counted, in words that do not depend on the machine.
@@ -50,6 +50,7 @@ class Row:
     at: float | None = None
     seed: int | None = None
     protocol: str = ""
+    null_sd: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return {name: _missing_if_not_finite(getattr(self, name)) for name in COLUMNS}
@@ -87,6 +88,7 @@ def listed_by_library(layers: Sequence[Row]) -> list[Row]:
 COLUMNS = tuple(field.name for field in dataclasses.fields(Row))
 _ESTIMATED = ("metric", "value", "low", "high", "null", "n", "note", "at")
 _NOTHING = Row()
+_LATER = ("null_sd",)  # columns that the first tables of format 2 lack
 
 
 def row_of(estimate: Estimate, like: Row = _NOTHING, **where: Any) -> Row:
@@ -104,8 +106,14 @@ def schema() -> pa.Schema:
 
     kinds = {int: pa.int64(), float: pa.float64(), str: pa.string()}
     columns = {"step": int, "layer": int, "head": int, "n": int, "seed": int}
-    columns |= {"value": float, "low": float, "high": float, "null": float, "at": float}
+    columns |= {"value": float, "low": float, "high": float, "null": float, "at": float, "null_sd": float}
     return pa.schema([(name, kinds[columns.get(name, str)]) for name in COLUMNS])
+
+
+def is_table(found: pa.Schema) -> bool:
+    """Whether a table has these columns; what earlier versions wrote lacks those that came later."""
+    columns = [field for field in schema() if field.name in found.names or field.name not in _LATER]
+    return list(found) == columns
 
 
 def to_table(rows: Iterable[Row]) -> pa.Table:

@@ -32,19 +32,24 @@ _BLOCK = 2**18  # numbers in float64 at a time: they stay in the cache
 _SUMS = ("n", "total", "unit", "norm", "norm2", "second")
 
 
-class QueriesAndKeys(Protocol):
-    """What `Heads` reads of an attention call (`capture.attention_call.AttentionCall`)."""
+class Positions(Protocol):
+    """Which positions of an attention call count (`capture.attention.call.AttentionCall`)."""
 
-    @property
-    def queries(self) -> Tensor: ...  # (B, heads, Tq, d_head)
-    @property
-    def keys(self) -> Tensor: ...  # (B, key heads, Tk, d_head)
     @property
     def valid_queries(self) -> Tensor: ...  # (B, Tq)
     @property
     def valid_keys(self) -> Tensor: ...  # (B, Tk)
     @property
     def start(self) -> int: ...  # position of the first query
+
+
+class QueriesAndKeys(Positions, Protocol):
+    """What `Heads` reads of it."""
+
+    @property
+    def queries(self) -> Tensor: ...  # (B, heads, Tq, d_head)
+    @property
+    def keys(self) -> Tensor: ...  # (B, key heads, Tk, d_head)
 
 
 def zeros(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:

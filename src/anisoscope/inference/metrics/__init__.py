@@ -9,7 +9,6 @@ Nothing here needs torch, so that reports can be written without it.
 
 from __future__ import annotations
 
-from anisoscope.inference.metrics.attention import ATTENTION
 from anisoscope.inference.metrics.clouds import CLOUD
 from anisoscope.inference.metrics.declaration import Metric
 from anisoscope.inference.metrics.families import member
@@ -17,7 +16,7 @@ from anisoscope.inference.metrics.studies import STUDIES
 
 __all__ = ["GROUPS", "METRICS", "Metric", "declared", "lookup", "near", "of_cloud"]
 
-METRICS: dict[str, Metric] = {metric.name: metric for metric in (*CLOUD, *ATTENTION, *STUDIES)}
+METRICS: dict[str, Metric] = {metric.name: metric for metric in (*CLOUD, *STUDIES)}
 GROUPS = tuple(dict.fromkeys(metric.group for metric in METRICS.values()))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from anisoscope.geometry import cosine, drift, outliers
 from anisoscope.geometry.nulls import extremes
@@ -13,23 +14,19 @@ from anisoscope.geometry.nulls.isotropic import NullValue
 from anisoscope.geometry.spectrum import OF_EIGENVALUES
 from anisoscope.inference.metrics.declaration import Metric, constant
 
-_direction = partial(Metric, group="direction", low=0.0, paired=True)
+
+def _direction(name: str, label: str, meaning: str, **more: Any) -> Metric:
+    """A metric of directions: 0 or more, with the null of its name, unless it says otherwise."""
+    usual = {"low": 0.0, "null": partial(null.direction_null, name)}
+    return Metric(name, label, meaning, "direction", paired=True, **usual | more)
+
+
+_UNIT = ("unit", "n")
 _DIRECTIONS = (
     *(
-        Metric(
-            name,
-            label,
-            f"Average cosine over {pairs}.",
-            "direction",
-            -1.0,
-            1.0,
-            of=of,
-            reads=reads,
-            null=partial(null.direction_null, name),
-            paired=True,
-        )
+        _direction(name, label, f"Average cosine over {pairs}.", low=-1.0, high=1.0, of=of, reads=reads)
         for name, label, pairs, of, reads in (
-            ("mean_cosine", "average cosine", "all pairs of different vectors", cosine.mean_cosine, ("unit", "n")),
+            ("mean_cosine", "average cosine", "all pairs of different vectors", cosine.mean_cosine, _UNIT),
             (
                 "mean_cosine_inter",
                 "cosine between sequences",
@@ -47,13 +44,7 @@ _DIRECTIONS = (
         )
     ),
     _direction(
-        "resultant",
-        "resultant length",
-        "Norm of the mean unit vector.",
-        high=1.0,
-        of=cosine.resultant,
-        reads=("unit", "n"),
-        null=partial(null.direction_null, "resultant"),
+        "resultant", "resultant length", "Norm of the mean unit vector.", of=cosine.resultant, reads=_UNIT, high=1.0
     ),
     _direction("mean_norm", "mean norm", "Average norm of the vectors.", of=drift.mean_norm, reads=("norm", "n")),
     _direction(
@@ -71,7 +62,6 @@ _DIRECTIONS = (
         high=1.0,
         of=drift.drift_ratio,
         reads=("x", "norm2", "n"),
-        null=partial(null.direction_null, "drift_ratio"),
     ),
     _direction(
         "kurtosis",

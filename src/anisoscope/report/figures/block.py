@@ -339,7 +339,7 @@ def _root_d(axes: Axes, run: Run, model: str) -> None:
 def _mark_fixed_point(axes: Axes, run: Run, model: str, entering: Curve) -> None:
     row = run.rows(model=model, metric="fixed_point", seed=None)[0]
     if row.value is None:
-        absent = row.note.split(";")[0]
+        absent = row.note.replace("; ", "\n")
         axes.annotate(absent, (0.98, 0.04), xycoords="axes fraction", ha="right", fontsize=6.5, color=INK)
         return
     height = float(np.interp(row.value, entering.norms, entering.mean))

@@ -14,17 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anisoscope.errors import StoreError
-from anisoscope.report.figures.style import (
-    INK,
-    NULL,
-    WIDE,
-    colour,
-    heading,
-    series_name,
-    shown_name,
-    side_by_side,
-    style,
-)
+from anisoscope.report.figures.style import INK, NULL, WIDE, colour, heading, side_by_side, style
+from anisoscope.report.figures.style.names import series_name, shown_name
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 

@@ -22,10 +22,10 @@ from anisoscope.report.figures.style import (
     heading,
     marker,
     null_line,
-    shown_name,
     style,
 )
 from anisoscope.report.figures.style.curves import label_lines
+from anisoscope.report.figures.style.names import shown_name
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row, is_embedding, is_part, listed_by_library
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anisoscope.geometry.nulls.isotropic import cosine_cdf, cosine_density, cosine_quantile
-from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, marker, shown_name, style
+from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, marker, style
+from anisoscope.report.figures.style.names import shown_name
 from anisoscope.runs.store import Run, open_run
 
 if TYPE_CHECKING:

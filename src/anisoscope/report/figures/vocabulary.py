@@ -13,19 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anisoscope.errors import StoreError
-from anisoscope.report.figures.style import (
-    COLUMN,
-    INK,
-    NULL,
-    WIDE,
-    colour,
-    heading,
-    series_name,
-    shown_name,
-    side_by_side,
-    style,
-)
+from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, heading, side_by_side, style
 from anisoscope.report.figures.style.curves import step_axis
+from anisoscope.report.figures.style.names import series_name, shown_name
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -146,7 +136,7 @@ def _scatter(panel: Axes, arrays: dict[str, np.ndarray], key: str) -> None:
 
 
 def _matrix_name(run: Run, site: str) -> str:
-    tied = any("tied" in row.note for row in run.rows(site=site, metric="partition_one_sided"))
+    tied = any(model.get("tied") for model in run.manifest["model"].values())
     return "tied vocabulary" if tied else f"{site.removeprefix('vocabulary.')} vocabulary"
 
 

@@ -27,6 +27,8 @@ from anisoscope.runs.table import COLUMNS
 TEXT = ("revision", "site", "metric", "note", "positions", "protocol")
 NUMBERS = tuple(name for name in COLUMNS if name not in (*TEXT, "run", "model"))
 WITHOUT_LINES = ("null", "calibrate", "advise", "compare", "gate")  # runs that no line stands for take the last colours
+ALONE = (*WITHOUT_LINES, "block", "intervene", "variants")  # whose values do not stand beside those of another run
+SECTIONED = (*ALONE, "vocabulary")  # whose sites are no places along a model: they have sections of their own
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 
@@ -113,7 +115,10 @@ def about(run: Run, label: str) -> dict[str, Any]:
     return {
         "label": label,
         "command": run.command,
+        "alone": run.command in ALONE,
+        "sectioned": run.command in SECTIONED,
         "verdict": verdict_of(run),
+        "rules": [one for one in manifest.get("verdicts") or () if "rule" in one],
         "notes": list(manifest.get("notes") or ()),
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from anisoscope.inference.metrics import lookup
 from anisoscope.report.terminal import number
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
@@ -74,8 +75,9 @@ def _compare(run: Run) -> list[Fact]:
 
 
 def _gate(run: Run) -> list[Fact]:
-    judged = [row for row in run.rows() if row.value is not None and row.note.count(": ") >= 2]
-    return [of_row(row.note.split(": ")[1], row) for row in judged]  # outcome: metric: limits
+    judged = [one for one in run.manifest.get("verdicts") or () if one["value"] is not None]
+    seen = ("site", "value", "low", "high")
+    return [of_row(lookup(one["metric"]).label, Row(**{name: one[name] for name in seen})) for one in judged]
 
 
 def _intervene(run: Run) -> list[Fact]:

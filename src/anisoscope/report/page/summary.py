@@ -92,7 +92,7 @@ def _judged(number: int, subject: Subject, run: Run, label: str, *, alone: bool)
     last = max((row.step for row in rows if row.step is not None), default=None)
     course = _course(rows)
     rows = [row for row in rows if row.step == last]
-    verdicts = _verdicts(run, subject, rows, last)
+    verdicts = _verdicts(run, subject, last)
     if not verdicts:
         return None
     first = min((row.seed for row in rows if row.seed is not None), default=None)
@@ -145,13 +145,13 @@ def _origin(run: Run, label: str, title: str) -> str:
     return " · ".join(dict.fromkeys(part for part in (run.command, label) if part != title and part not in title))
 
 
-def _verdicts(run: Run, subject: Subject, rows: Sequence[Row], step: int | None) -> dict[str, tuple[str, ...]]:
-    """The words on each site of a model at its last step; earlier versions kept them in the notes of rows."""
-    kept = [one for one in run.manifest.get("verdicts") or () if one.get("model") == subject.model]
-    if kept:
-        return {str(one["site"]): tuple(one["words"]) for one in kept if one.get("step") == step}
-    noted = {row.site: row.note.partition(":")[0] for row in rows if row.metric == "verdict"}
-    return {site: tuple(word.strip() for word in words.split(",")) for site, words in noted.items()}
+def _verdicts(run: Run, subject: Subject, step: int | None) -> dict[str, tuple[str, ...]]:
+    """The words on each site of a model at its last step."""
+    return {
+        str(one["site"]): tuple(one["words"])
+        for one in run.manifest.get("verdicts") or ()
+        if "words" in one and (one.get("model"), one.get("step")) == (subject.model, step)
+    }
 
 
 def _training(run: Run) -> str:

@@ -19,6 +19,9 @@ from anisoscope.errors import StoreError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from anisoscope.models.batches.plan import Batch
+    from anisoscope.models.open import OpenModel
+
 SEPARATOR = "|"
 COUNTED = "counted"  # the name of the collection that every part has
 
@@ -67,6 +70,20 @@ class Collection:
             close = getattr(accumulator, "seal", None)
             if close is not None:
                 close()
+
+
+class Watching(Collection):
+    """Sums that see forward passes (`passes.Observer`); a subclass says what it needs beyond watching them."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {}
+
+    def prepare(self, model: OpenModel, batch: Batch) -> None:
+        return None
+
+    def after(self, output: Any) -> None:
+        return None
 
 
 class Count:

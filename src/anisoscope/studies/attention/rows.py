@@ -114,6 +114,7 @@ class _Estimate:
     n: int
     null: float | None = None
     note: str = ""
+    null_sd: float | None = None  # of one head
 
     def as_rows(self, like: Row, *, group: int) -> Iterator[Row]:
         common: dict[str, Any] = {"metric": self.metric, "null": self.null, "n": self.n}
@@ -121,7 +122,8 @@ class _Estimate:
         for head, ends in enumerate(zip(*self.of_heads, strict=True)):
             reads = f"reads key head {head // group}" if group > 1 else ""
             site = f"{like.site}.head.{head}"
-            yield replace(like, **common, **_ends(ends), site=site, head=head, note=_join(reads, self.note))
+            own = {"site": site, "head": head, "null_sd": self.null_sd}
+            yield replace(like, **common, **_ends(ends), **own, note=_join(reads, self.note))
 
 
 def _ends(ends: Iterable[float]) -> dict[str, float | None]:
@@ -152,10 +154,8 @@ def _of_heads(heads: Heads) -> Iterator[_Estimate]:
     total_query, total_key = queries.total.numpy(), _paired(keys.total, heads.group)
     sizes = {"query": n_query[:, 0], "key": n_key[:, 0]}
     counts = {side: max(float(of_groups.sum()), 1.0) for side, of_groups in sizes.items()}
-    sd = f"null sd {cosine_null_sd(queries.d):.3g}"
-    yield _estimate(
-        "query_key_cosine", query_key_cosine, total_query, total_key, sizes=sizes["query"], null=0.0, note=sd
-    )
+    found = _estimate("query_key_cosine", query_key_cosine, total_query, total_key, sizes=sizes["query"], null=0.0)
+    yield replace(found, null_sd=cosine_null_sd(queries.d))
     yield _estimate(
         "query_key_dot", query_key_dot, total_query, n_query, total_key, n_key, sizes=sizes["query"], null=0.0
     )

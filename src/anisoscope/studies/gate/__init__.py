@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Data, Embedding, Opening, Sample, option
-from anisoscope.runs.story import Story, Table, interval, number
+from anisoscope.runs.story import Story, Table, between, number
 from anisoscope.runs.study import RUNS_MODEL, Findings, Study
-from anisoscope.runs.table import Row
-from anisoscope.studies.gate.rules import CANNOT_SAY, FAILS, HOLDS, OUTCOMES, judge, outcomes, overall, read_rules
+from anisoscope.studies.gate.rules import FAILS, HOLDS, OUTCOMES, judge, overall, read_rules
 
 if TYPE_CHECKING:
     from anisoscope.runs.store import Run
-    from anisoscope.studies.gate.rules import Rule
+    from anisoscope.studies.gate.rules import Rule, Verdict
 
 _SIDES = ("first", "second")
 _WHAT = "Run folder, file of vectors, or model"
@@ -53,13 +52,13 @@ def measure(job: Job) -> Findings:
         first, second = (_run(job, side, rules, folder / side) for side in _SIDES)
         aligned = first.command == second.command == "vectors"
         compared = compare_runs(first, second, aligned=aligned)
-    rows = judge(rules, compared.rows)
+    rows, verdicts = judge(rules, compared.rows)
     protocol = {
         **compared.protocol,
         "holds": "the 95 % interval lies within the limits: two one-sided tests at 2.5 % each",
         "pairing": "rows of the same number" if aligned else "texts of the same name",
     }
-    return Findings(rows, _sentence(rows), notes=compared.notes, protocol=protocol)
+    return Findings(rows, _sentence(verdicts), notes=compared.notes, protocol=protocol, verdicts=verdicts)
 
 
 def _run(job: Job, side: str, rules: Sequence[Rule], out: Path) -> Run:
@@ -102,36 +101,44 @@ def _measured(job: Job, name: str, rules: Sequence[Rule], out: Path) -> Any:
     return found
 
 
-def _sentence(rows: Sequence[Row]) -> str:
+def _sentence(verdicts: Sequence[Verdict]) -> str:
     """Holds, fails or cannot say, and because of what."""
-    found, said = outcomes(rows), overall(rows)
+    said = overall(verdicts)
     if said == HOLDS:
-        return f"Holds: all {len(found)} rules are kept."
-    count = sum(one == said for one, _, _ in found)
-    _, rule, row = next(part for part in found if part[0] == said)
-    value = "nothing measured" if row.value is None else f"it is {number(row.value)} ({interval(row) or 'no interval'})"
+        return f"Holds: all {len(verdicts)} rules are kept."
+    decided = [one for one in verdicts if one["outcome"] == said]
     words = "are broken" if said == FAILS else "cannot be decided on this data"
-    return f"{said.capitalize()}: {count} of {len(found)} rules {words}; {row.site}, {rule}: {value}."
+    first = decided[0]
+    ends = between(first["low"], first["high"]) or "no interval"
+    value = "nothing measured" if first["value"] is None else f"it is {number(first['value'])} ({ends})"
+    counted = f"{len(decided)} of {len(verdicts)} rules {words}"
+    return f"{said.capitalize()}: {counted}; {first['site']}, {first['rule']}: {value}."
 
 
-def story(rows: Sequence[Row]) -> Story:
+def judged(verdicts: Sequence[Verdict]) -> Story:
     """One line per rule and site."""
     body = [
-        [f"{row.model} {row.site}".strip(), rule, number(row.value), interval(row), said]
-        for said, rule, row in outcomes(rows)
+        [
+            f"{one['model']} {one['site']}".strip(),
+            one["rule"],
+            number(one["value"]),
+            between(one["low"], one["high"]),
+            one["outcome"],
+        ]
+        for one in verdicts
     ]
     return Story([Table(("site", "rule", "value", "95 % interval", "outcome"), body, text=2)])
 
 
-def exit_code(rows: Sequence[Row]) -> int:
+def exit_code(verdicts: Sequence[Verdict]) -> int:
     """0, 1, 2: holds, fails, cannot say."""
-    return OUTCOMES.index(overall(rows)) if rows else OUTCOMES.index(CANNOT_SAY)
+    return OUTCOMES.index(overall(verdicts))
 
 
 STUDY = Study(
     GateSettings,
     measure=measure,
-    story=story,
+    judged=judged,
     exit_code=exit_code,
     subject=lambda settings: f"{Path(settings.first).name}-{Path(settings.second).name}",
     machine=RUNS_MODEL,

@@ -31,6 +31,7 @@ from anisoscope.runs.table import Row
 
 HOLDS, FAILS, CANNOT_SAY = "holds", "fails", "cannot say"
 OUTCOMES = (HOLDS, FAILS, CANNOT_SAY)  # in the order of their exit codes
+Verdict = Mapping[str, Any]
 _FIELDS = ("metric", "site", "move", "at_least", "at_most")
 
 
@@ -124,34 +125,30 @@ def outcome(low: float | None, high: float | None, limits: tuple[float, float]) 
     return FAILS if high < limits[0] or low > limits[1] else CANNOT_SAY
 
 
-def judge(rules: Sequence[Rule], rows: Sequence[Row]) -> list[Row]:
-    """One row for each rule and site of a comparison, `note` the outcome and the rule; both values beside a change."""
+def judge(rules: Sequence[Rule], rows: Sequence[Row]) -> tuple[list[Row], list[Verdict]]:
+    """For each rule and site of a comparison its row, both values beside a change, and the verdict on it."""
     found: list[Row] = []
+    verdicts: list[Verdict] = []
     for rule in rules:
         name = next((name for name in rule.judged if any(row.metric == name for row in rows)), rule.metric)
         here = [row for row in rows if row.metric == name and fnmatchcase(row.site, rule.site)]
-        if not here:
-            missing = Row(site=rule.site, metric=_named(rule, name), note=f"{CANNOT_SAY}: {rule.words} (not measured)")
-            found.append(missing)
-        for row in here:
-            said = f"{outcome(row.low, row.high, rule.limits)}: {rule.words}"
-            found.append(replace(row, metric=_named(rule, name), note=said))
+        for row in here or [Row(site=rule.site, note="not measured")]:
+            verdicts.append(_verdict(rule, row))
+            found.append(replace(row, metric=f"{name}_difference" if rule.move is not None else name))
             sides = {f"{rule.metric}_{side}" for side in ("before", "after")} if rule.move is not None else set()
             found += [one for one in rows if one.metric in sides and (one.model, one.site) == (row.model, row.site)]
-    return found
+    return found, verdicts
 
 
-def _named(rule: Rule, name: str) -> str:
-    return f"{name}_difference" if rule.move is not None else name
+def _verdict(rule: Rule, row: Row) -> Verdict:
+    """What a rule says of a row, as plain values; a limit that the rule does not set is missing."""
+    limits = [limit if abs(limit) < float("inf") else None for limit in rule.limits]
+    judged = {"metric": rule.metric, "rule": rule.words, "limits": limits}
+    seen = {name: getattr(row, name) for name in ("model", "site", "value", "low", "high")}
+    return {**seen, **judged, "outcome": outcome(row.low, row.high, rule.limits)}
 
 
-def outcomes(rows: Sequence[Row]) -> list[tuple[str, str, Row]]:
-    """(outcome, rule, row) of every row that a rule was judged by."""
-    parts = [(row.note.partition(": "), row) for row in rows]
-    return [(said, rule, row) for (said, _, rule), row in parts if said in OUTCOMES]
-
-
-def overall(rows: Sequence[Row]) -> str:
+def overall(verdicts: Sequence[Verdict]) -> str:
     """Fails if one rule does, else cannot say if one cannot, else holds."""
-    seen = {said for said, _, _ in outcomes(rows)}
+    seen = {one["outcome"] for one in verdicts}
     return next((word for word in (FAILS, CANNOT_SAY) if word in seen), HOLDS if seen else CANNOT_SAY)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from anisoscope.accumulate.outputs import Outputs
 from anisoscope.accumulate.sums import Sums
@@ -14,7 +17,7 @@ from anisoscope.capture.hidden import HiddenCapture
 from anisoscope.capture.output import SITE as LOGITS
 from anisoscope.capture.output import batch_positions, output_head
 from anisoscope.errors import InputError, UsageError
-from anisoscope.inference.cloud import measure_cloud
+from anisoscope.inference.cloud import Cloud, measure_cloud
 from anisoscope.inference.extremes import enters
 from anisoscope.inference.outputs import output_estimates
 from anisoscope.inference.verdict import Verdict, verdict_of_many
@@ -24,6 +27,7 @@ from anisoscope.runs.progress import track
 from anisoscope.runs.settings import Hidden, Machine
 from anisoscope.runs.study import gathered, words_of
 from anisoscope.runs.table import Row, is_embedding
+from anisoscope.runs.work.ahead import in_order, side_by_side
 from anisoscope.runs.work.collected import Part
 from anisoscope.runs.work.observers import HiddenSums
 from anisoscope.runs.work.observers.embeddings import EmbeddingSums
@@ -141,19 +145,26 @@ def site_rows(part: Part, label: str, *, spectrum: str = "all", neighbours: bool
     shared |= context
     things = THINGS.get(about["model"]["modality"], "vectors")
     found, notes, wants = SiteRows(), [], with_spectrum(spectrum)
-    read: dict[str, Sums] = {}
-    with track("computing metrics", total=len(order), unit="sites") as bar:
+
+    def clouds() -> Iterator[Callable[[], Cloud]]:
+        read: dict[str, Sums] = {}
         for name in order:
             moments = part.get(there[name], name)
             read[name] = moments.sums()
             _check_something(name, read[name])
-            cloud = measure_cloud(
+            yield partial(
+                measure_cloud,
                 moments,
                 spectra=spectrum != "none" if is_embedding(name) else wants(states, name),
                 neighbours=neighbours,
                 things=_things(name, things),
                 entered=read.pop(enters(name), None),
             )
+
+    threads = torch.get_num_threads()
+    workers = side_by_side(part.get(there[order[-1]], order[-1]).d, threads) if order else 1
+    with track("computing metrics", total=len(order), unit="sites") as bar:
+        for name, cloud in zip(order, in_order(clouds(), workers, threads), strict=True):
             found.rows += cloud_rows(cloud, site=name, layer=layers[name], **shared)
             found.verdicts.append({"model": label, "site": name, **cloud.verdict.as_dict()})
             notes += [(name, note) for note in cloud.notes]

@@ -18,8 +18,9 @@ A plan is a TOML file that holds a whole grid, so that `variants --plan FILE` is
     learning_rate = 0.12
     seeds = "0-3"                      # fewer than the others, if it must be
 
-One training with its measurement is the unit of work: it goes on where it was killed, workers of Ray take one each, and
-all arms of the first seed come first. A training that diverges is a row (`diverged_at`), not the end of the grid.
+One training with its measurement is the unit of work: it goes on where it was killed, workers of Ray and processes of
+torchrun take one each, and all arms of the first seed come first. A training that diverges is a row (`diverged_at`),
+not the end of the grid.
 """
 
 from __future__ import annotations
@@ -178,12 +179,14 @@ Train variants of attention (or objectives, or the arms of a plan) side by side 
 
 Same data, seeds, sizes and steps for all; intervals over seeds. Kill it and repeat the command to go on. A plan is a
 TOML file with a table for each arm, such as [arms.narrow] hidden = 64 and [arms.wide] hidden = 128, the control first;
-data, steps, seeds and recipe may stand in it too. With --engine ray each worker takes one training after the other.
+data, steps, seeds and recipe may stand in it too. With --engine ray each worker takes one training after the other, and
+under torchrun process i of n every n-th training.
 
 Examples:
   anisoscope variants --data enwik8 --steps 4096 --seeds 0,1,2 --out variants
   anisoscope variants --data enwik8 --arms softmax,gated,query_centred --recipe layers=2 --recipe hidden=64
   anisoscope variants --data enwik8 --compare objectives --out objectives
   anisoscope variants --plan grid.toml --engine ray --workers 8 --out grid
+  torchrun --nproc-per-node 4 -m anisoscope variants --plan grid.toml --threads 1 --out grid
 """,
 )

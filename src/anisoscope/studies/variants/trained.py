@@ -19,6 +19,7 @@ from anisoscope.models.devices import sums_device
 from anisoscope.runs.job import Job
 from anisoscope.runs.table import Row
 from anisoscope.runs.work.collected import Collected, Part, counting
+from anisoscope.runs.work.engines import Local
 from anisoscope.runs.work.observers import AttentionSums, HiddenSums
 from anisoscope.runs.writing import atomic
 from anisoscope.studies.attention import attention_context
@@ -47,14 +48,22 @@ def collect_trainings(job: Job, wanted: Mapping[str, tuple[str, int]]) -> Collec
     """Train and measure arm and seed of every label; a training that diverges is there without sums."""
     if job.folder is None:
         raise UsageError("the trainings need a folder", do="give `out`")
-    if job.engine.world > 1:
-        raise UsageError("trainings are shared out by Ray, not by torchrun", do="use --engine ray --workers N")
     recipes = job.settings.chosen()
     if not any(recipe.vision for recipe in recipes.values()):
         text = open_places(job.settings.data, "text")
         job.remember("data text", kind="data", modality="text", name=text.name, fingerprint=text.fingerprint())
     job.begin()
-    return {label: _training(job, label, arm, recipes[arm], seed) for label, (arm, seed) in wanted.items()}
+    own = replace(job, engine=Local())  # each training and its measurement are the work of one process
+
+    def train(label: str) -> Part:
+        arm, seed = wanted[label]
+        return _training(own, label, arm, recipes[arm], seed)
+
+    return job.engine.each(list(wanted), train, _nothing)
+
+
+def _nothing() -> dict[str, Any]:
+    return counting(lambda: {"hidden": HiddenSums(), "attention": AttentionSums()})()
 
 
 def _training(job: Job, label: str, arm: str, recipe: Recipe, seed: int) -> Part:
@@ -66,7 +75,7 @@ def _training(job: Job, label: str, arm: str, recipe: Recipe, seed: int) -> Part
         logged = [row for row in log_rows(folder, seed) if row.step == recipe.steps]
         logged = [replace(row, model=arm) for row in logged if row.metric.startswith("validation")]
     else:
-        part = Part(counting(dict)(), {"notes": [f"{label}: {failed['words']}"]})
+        part = Part(_nothing(), {"notes": [f"{label}: {failed['words']}"]})
         step = failed["step"]
         logged = [Row(model=arm, step=step, seed=seed, metric="diverged_at", value=step, note=failed["words"])]
     column = {"model": arm, "seed": seed, "step": recipe.steps}
@@ -91,7 +100,7 @@ def training_rows(label: str, part: Part) -> list[Row]:
     """What one training measured, and its last losses."""
     about = part.about["training"]
     logged = [Row(**row) for row in about["rows"]]
-    if "attention" not in part.sums:
+    if not part.keys("attention"):
         return logged
     heads: Any = part.sums["attention"]
     attention = attention_rows(heads.heads, heads.rows, like=attention_context(label, part))

@@ -33,7 +33,7 @@ def measure(job: Job) -> Findings:
     """Open the models one after the other and measure their matrices."""
     from anisoscope.models.checkpoints import steps_of
     from anisoscope.runs.progress import track
-    from anisoscope.studies.vocabulary.matrices import measure_vocabulary, token_counts
+    from anisoscope.studies.vocabulary.matrices import is_tied, measure_vocabulary, token_counts
 
     settings, steps = job.settings, steps_of(job.settings.models)
     given = settings.data or job.given.get("data") is not None
@@ -49,7 +49,8 @@ def measure(job: Job) -> Findings:
             found, pictures = measure_vocabulary(model, label=label, step=step, counts=counts, texts=texts, **options)
             rows += found
             arrays |= pictures
-            models[label] = {"name": model.name, "revision": model.revision, "family": model.family}
+            about = {"name": model.name, "revision": model.revision, "family": model.family}
+            models[label] = {**about, "tied": is_tied(model)}
             job.notes += [f"{label}: {note}" if len(steps) > 1 else note for note in model.notes]
             bar.advance()
     if texts:

@@ -83,14 +83,24 @@ def measure_vocabulary(
 
 def vocabulary_matrices(model: OpenModel) -> list[Matrix]:
     """The input matrix, and the output matrix unless it is the same one or the model has no head."""
-    entering, leaving = (_weight(model.module, f"get_{end}_embeddings") for end in ("input", "output"))
+    entering, leaving = _ends(model)
     if entering is None:
         raise ModelError("this model has no vocabulary", where=model.name, got=f"family {model.family}")
-    tied = leaving is not None and leaving.data_ptr() == entering.data_ptr()
+    tied = is_tied(model)
     found = [Matrix("vocabulary.input", _array(entering), tied)]
     if leaving is not None and not tied:
         found.append(Matrix("vocabulary.output", _array(leaving), False))
     return found
+
+
+def is_tied(model: OpenModel) -> bool:
+    """Whether one matrix is both the input and the output."""
+    entering, leaving = _ends(model)
+    return entering is not None and leaving is not None and leaving.data_ptr() == entering.data_ptr()
+
+
+def _ends(model: OpenModel) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    return _weight(model.module, "get_input_embeddings"), _weight(model.module, "get_output_embeddings")
 
 
 def token_names(model: OpenModel) -> list[str | None] | None:

@@ -23,7 +23,7 @@ from anisoscope.errors import InputError, UsageError
 from anisoscope.inputs.files import Where
 from anisoscope.inputs.stores.objects import HEADER
 from anisoscope.inputs.vectors.columns import Columns, arrow_errors, choose, csv_batches, csv_records
-from anisoscope.inputs.vectors.formats.identifiers import leave_out
+from anisoscope.inputs.vectors.formats.identifiers import is_number, leave_out
 from anisoscope.inputs.vectors.formats.jsonl import check_numbers, check_vector, parse_json
 from anisoscope.inputs.vectors.pieces import Rows, VectorFile, cut
 
@@ -75,7 +75,7 @@ def _look_at(path: Where) -> Look:
     with arrow_errors(path), path.open("rb", HEADER) as stream:
         records = csv_records(stream, LOOK_AT + 1)
     top = records[0]
-    header = not all(_is_number(cell) or _is_list(cell) for cell in top) or top == _count_up(len(top))
+    header = not all(is_number(cell) or _is_list(cell) for cell in top) or top == _count_up(len(top))
     rows = records[int(header) :]
     if not rows:
         raise InputError("the file holds no vectors", where=path, got="a header and no rows")
@@ -88,14 +88,6 @@ def _look_at(path: Where) -> Look:
 
 def _count_up(count: int) -> list[str]:
     return [str(number) for number in range(count)]
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_list(cell: str) -> bool:
@@ -126,7 +118,7 @@ def _dimensions(
 
 
 def _check_numbers(names: list[str], cells: dict[str, list[str]], path: Where) -> list[str]:
-    texts = [name for name in names if not _is_number(cells[name][0])]
+    texts = [name for name in names if not is_number(cells[name][0])]
     if texts or not names:
         got = "; ".join(f"{name}: {cells[name][0][:40]!r} in row 0" for name in texts[:5]) or "no column"
         do = "name the dimensions with `column`, such as 'd*', and the sequence's column with `group`"

@@ -77,20 +77,21 @@ def _whole(values: Sequence[str]) -> bool:
 
 def _fractions(values: Sequence[str]) -> bool:
     """Whether some cell is a number and no integer."""
-    return any(_is_number(value) and not _whole([value]) for value in values)
+    return any(is_number(value) and not _whole([value]) for value in values)
 
 
-def _text(values: Sequence[str]) -> bool:
-    """Whether no cell is a number."""
-    return not any(_is_number(value) for value in values)
-
-
-def _is_number(value: str) -> bool:
+def is_number(value: str) -> bool:
+    """Whether a cell is a number, `nan` and `inf` included."""
     try:
         float(value)
     except ValueError:
         return False
     return True
+
+
+def _text(values: Sequence[str]) -> bool:
+    """Whether no cell is a number."""
+    return not any(is_number(value) for value in values)
 
 
 def _suggest(cells: Cells, unsure: Sequence[str]) -> str:

@@ -148,24 +148,6 @@ def footnote(figure: Figure, text: str, *, shade: str = NULL) -> None:
     figure.text(0.995, lowest - 0.01, words, ha="right", va="top", fontsize=6, color=shade, fontweight="bold")
 
 
-def shown_name(model: str) -> str:
-    """A model in a figure: without its owner, but a stand-in is always called one.
-
-    >>> shown_name("openai/whisper-base"), shown_name("stand-in/gpt2")
-    ('whisper-base', 'stand-in/gpt2')
-    """
-    return model if model.startswith("stand-in/") else model.rpartition("/")[2]
-
-
-def series_name(model: str) -> str:
-    """The same for a checkpoint of a series, without its revision.
-
-    >>> series_name("EleutherAI/pythia-70m@step512")
-    'pythia-70m'
-    """
-    return shown_name(model).partition("@")[0]
-
-
 def save(figure: Figure, folder: Path | str, name: str, *, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Write the figure as SVG, PDF and PNG; the file names of what was written."""
     import matplotlib.pyplot as plt

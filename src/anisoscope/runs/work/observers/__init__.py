@@ -29,7 +29,7 @@ from anisoscope.capture.attention.capture import AttentionCapture
 from anisoscope.capture.masks import count_positions
 from anisoscope.capture.sites import Site, body_of, find_sites
 from anisoscope.models.devices import sums_device
-from anisoscope.runs.work.collected import Accumulator, Collection
+from anisoscope.runs.work.collected import Accumulator, Collection, Watching
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from anisoscope.models.open import OpenModel
 
 
-class HiddenSums(Collection):
+class HiddenSums(Watching):
     """The moments of every site of a model, made as the sites show up.
 
     `spectrum` may be a function of all sites and one of them; without `device`, sums live with their layer.
@@ -124,7 +124,7 @@ class AlignedSums(Collection):
         return Aligned.from_state(state)
 
 
-class AttentionSums(Collection):
+class AttentionSums(Watching):
     """Queries and keys (`site/heads`) and attention rows (`site/rows`) of every layer.
 
     Layers whose scores cannot be rebuilt have no rows.
@@ -145,13 +145,6 @@ class AttentionSums(Collection):
     def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
         return (Heads if key.endswith("/heads") else Rows).from_state(state)
 
-    @property
-    def options(self) -> dict[str, Any]:
-        return {}
-
-    def prepare(self, model: OpenModel, batch: Batch) -> None:
-        return None
-
     def watch(self, model: OpenModel, batch: Batch) -> AbstractContextManager[Any]:
         sites = {site.name: site for site in find_sites(model.module) if site.kind == "block"}
         body = body_of(model.module)[0]
@@ -169,9 +162,6 @@ class AttentionSums(Collection):
             self.parts[f"{name}/rows"].update(call, keys, starts)
 
         return AttentionCapture(model.module, sink, before_rotary=self.before_rotary)
-
-    def after(self, output: Any) -> None:
-        return None
 
     def about(self) -> dict[str, Any]:
         rotary = "before" if self.before_rotary else "after"

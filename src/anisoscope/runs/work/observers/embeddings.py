@@ -20,7 +20,7 @@ from anisoscope.accumulate.keys import GROUPS, Keys, group_of, sequence_keys
 from anisoscope.accumulate.moments import Moments
 from anisoscope.capture.embedding import SITE, embed_output
 from anisoscope.capture.sites import body_of
-from anisoscope.runs.work.collected import Accumulator, Collection
+from anisoscope.runs.work.collected import Accumulator, Watching
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FOLDS = 4
 
 
-class EmbeddingSums(Collection):
+class EmbeddingSums(Watching):
     """The moments of the vectors of whole texts. `group` gives the sequence of a document's key (default: itself)."""
 
     def __init__(
@@ -52,13 +52,6 @@ class EmbeddingSums(Collection):
     def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
         return Moments.from_state(state)
 
-    @property
-    def options(self) -> dict[str, Any]:
-        return {}
-
-    def prepare(self, model: OpenModel, batch: Batch) -> None:
-        return None
-
     @contextmanager
     def watch(self, model: OpenModel, batch: Batch) -> Iterator[None]:
         body = body_of(model.module)[0]
@@ -67,9 +60,6 @@ class EmbeddingSums(Collection):
             yield
         finally:
             hook.remove()
-
-    def after(self, output: Any) -> None:
-        return None
 
     def take(self, batch: Batch, output: Any) -> None:
         """Add the texts that begin in this batch."""

@@ -17,14 +17,14 @@ from torch import Tensor
 from anisoscope.accumulate.keys import group_of, sequence_keys
 from anisoscope.accumulate.outputs import Head, Outputs
 from anisoscope.capture.output import SITE, head_input, next_tokens, output_head
-from anisoscope.runs.work.collected import Accumulator, Collection
+from anisoscope.runs.work.collected import Accumulator, Watching
 
 if TYPE_CHECKING:
     from anisoscope.models.batches.plan import Batch
     from anisoscope.models.open import OpenModel
 
 
-class OutputSums(Collection):
+class OutputSums(Watching):
     """The sums of a model's logits (`logits`); none for a model without a head. `labels` (B, T) of the one batch."""
 
     def __init__(self, labels: Tensor | None = None) -> None:
@@ -37,10 +37,6 @@ class OutputSums(Collection):
 
     def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
         return Outputs.from_state(state)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {}
 
     def prepare(self, model: OpenModel, batch: Batch) -> None:
         head = output_head(model.module)

@@ -19,7 +19,7 @@ from anisoscope.accumulate.keys import sequence_keys
 from anisoscope.accumulate.texts import Texts
 from anisoscope.capture.sites import find_sites
 from anisoscope.models.processors import MissingTokenizer
-from anisoscope.runs.work.collected import Accumulator, Collection
+from anisoscope.runs.work.collected import Accumulator, Watching
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +32,7 @@ CONTEXT, LONGEST = 40, 240  # characters on each side of a token; of a document
 _TOKENWISE = {"tokens", "decoder", "unknown"}
 
 
-class TextSums(Collection):
+class TextSums(Watching):
     """The texts of what reservoirs of the same seed, and of at most this capacity, hold."""
 
     def __init__(self, *, capacity: int = 4096, seed: int = 0, specials: str = "keep") -> None:
@@ -45,10 +45,6 @@ class TextSums(Collection):
 
     def texts(self, key: str) -> Texts:
         return self.parts.setdefault(key, Texts(**self.made))
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {}
 
     def prepare(self, model: OpenModel, batch: Batch) -> None:
         if model.modality != "text" or isinstance(_tokenizer(model), MissingTokenizer):
@@ -79,9 +75,6 @@ class TextSums(Collection):
                 return excerpt(tokenizer.decode(ids[begins[k]][words[begins[k]]].tolist()))
 
             self.texts(DOCUMENTS).offer(keys[begins], keys[begins].view(np.int64), document)
-
-    def after(self, output: Any) -> None:
-        return None
 
     def about(self) -> dict[str, Any]:
         words = f"kept for at most {self.made['capacity']:,} sampled vectors (--keep-text)"

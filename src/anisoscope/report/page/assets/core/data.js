@@ -28,17 +28,7 @@ export function add(map, key, i) {
 }
 
 // Studies whose sites are no places along a model have sections of their own; files of vectors have bars.
-export const SECTIONED = new Set([
-  "block",
-  "null",
-  "calibrate",
-  "advise",
-  "compare",
-  "gate",
-  "intervene",
-  "variants",
-  "vocabulary",
-]);
+export const SECTIONED = new Set(read.runs.filter((run) => run.sectioned).map((run) => run.command));
 const APART = new Set([...SECTIONED, "vectors"]);
 const ABLATED = /\.(as_it_is|without_bias|unit_gain|mean_removed)$/;
 const PARAMETERS = new Set(["gain_norm", "bias_norm", "bias_over_gain", "implied_cosine", "cosine_above_implied"]);

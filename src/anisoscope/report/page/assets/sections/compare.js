@@ -10,10 +10,9 @@ import { register } from "../core/sections.js";
 import { plainTable } from "../core/table.js";
 import { between, number, shown } from "../core/text.js";
 
-const APART = new Set(["compare", "gate", "null", "calibrate", "advise", "block", "intervene", "variants"]);
 const usable = (i) =>
   T.head[i] === null && T.at[i] === null && T.positions[i] === "all" && T.value[i] !== null && T.site[i] !== "layers" &&
-  !APART.has(data.runs[SUBJECTS[T.subject[i]].run].command);
+  !data.runs[SUBJECTS[T.subject[i]].run].alone;
 
 // A side is a model in a run, at one of its steps: "3" or "3@64".
 let known = null;
@@ -49,14 +48,23 @@ function free(first, second) {
   });
 }
 
-// Differences that `anisoscope compare` found; before and after stand in the note.
+// Differences that `anisoscope compare` found, with both sides: not what is of both runs at once.
 function kept(run) {
   const rows = (data.study.get("compare") || []).filter((i) => SUBJECTS[T.subject[i]].run === run);
-  const differences = rows.filter((i) => T.note[i].includes(" → ")); // not what is of both runs at once
-  return differences.map((i) => {
-    const [, before, after] = /^(\S+) → ([^\s,]+)/.exec(T.note[i]);
-    const told = { before: Number(before), after: Number(after), difference: T.value[i] };
-    return { site: T.site[i], metric: T.metric[i], ...told, low: T.low[i], high: T.high[i] };
+  const place = (i, metric) => `${T.subject[i]}\n${T.site[i]}\n${metric}`;
+  const values = new Map(rows.map((i) => [place(i, T.metric[i]), T.value[i]]));
+  return rows.flatMap((i) => {
+    const [before, after] = ["before", "after"].map((side) => values.get(place(i, `${T.metric[i]}_${side}`)));
+    if (before === undefined || after === undefined) return [];
+    return [{
+      site: T.site[i],
+      metric: T.metric[i],
+      before,
+      after,
+      difference: T.value[i],
+      low: T.low[i],
+      high: T.high[i],
+    }];
   });
 }
 

@@ -14,11 +14,8 @@ const layerOf = (i) => T.site[i].replace(/\.head\.\d+.*$/, "");
 const nameOf = (i) => `${layerOf(i)}:${T.head[i]}`;
 const PREFERRED = ["query_key_cosine", "entropy_normalised", "salience_share"];
 
-// How far a head strays by chance: the study says the standard deviation under the null in its note.
-function nullReach(i) {
-  const sd = /null sd ([\d.e-]+)/.exec(T.note[i]);
-  return sd && T.null[i] !== null ? 1.96 * Number(sd[1]) : null;
-}
+// How far a head strays by chance.
+const nullReach = (i) => (T.null_sd[i] === null || T.null[i] === null ? null : 1.96 * T.null_sd[i]);
 const beyond = (i) => nullReach(i) !== null && Math.abs(T.value[i] - T.null[i]) > nullReach(i);
 
 function rowsOf(view, metric) {
@@ -108,8 +105,9 @@ function detail(host, view) {
   const [site, head] = view.head.split(":");
   const all = [...data.heads.keys()].flatMap((metric) => rowsOf(view, metric));
   const part = (i) => T.site[i].replace(/^.*\.head\.\d+\.?/, "") || "head";
-  const cells = (i) => [part(i), meaning(T.metric[i]).label, T.value[i], interval(i), T.null[i], T.n[i], T.note[i]];
-  const names = ["of", "metric", "value", "95 % interval", "null", "n", "note"];
+  const chance = (i) => [T.null[i], T.null_sd[i], T.n[i], T.note[i]];
+  const cells = (i) => [part(i), meaning(T.metric[i]).label, T.value[i], interval(i), ...chance(i)];
+  const names = ["of", "metric", "value", "95 % interval", "null", "its sd", "n", "note"];
   const rows = all.filter((i) => nameOf(i) === view.head).map(cells);
   const kept = names.map((_, k) => k).filter((k) => rows.some((row) => row[k] !== null && row[k] !== ""));
   const several = kept.filter((k) => k > 0 || new Set(rows.map((row) => row[0])).size > 1);

@@ -1,0 +1,101 @@
+"""Put the numbers of tables/variants.csv into the two tables of the study of variants that have ten seeds.
+
+    anisoscope variants --plan docs/studies/plans/variants.toml --threads 1 --out variants --csv variants.csv
+    python scripts/variants_tables.py docs/studies
+
+The first table has the mean of each arm, the second its difference to the control within seeds: bold where Holm's p is
+below 0.05, with Holm's p where only the interval leaves zero out.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from collections.abc import Iterable
+from decimal import Decimal
+from pathlib import Path
+
+COLUMNS = (
+    ("", "validation_loss"),
+    *(("blocks", name) for name in ("mean_cosine", "isoscore", "entropy_normalised", "max_probability")),
+    *(("blocks", name) for name in ("query_drift_ratio", "query_key_alignment")),
+)
+MOST = 10  # seeds, which need not be said
+Cells = dict[tuple[str, str, str], dict[str, str]]  # by arm, site and metric
+
+
+def read(table: Path) -> Cells:
+    """The rows over all seeds."""
+    rows = csv.DictReader(table.open())
+    return {(row["model"], row["site"], row["metric"]): row for row in rows if not row["seed"]}
+
+
+def signed(x: str) -> str:
+    return f"{float(x):+.3f}".replace("-", "−")
+
+
+def level(row: dict[str, str]) -> str:
+    value, low, high = (f"{float(row[name]):.3f}" for name in ("value", "low", "high"))
+    return f"{value} ({low} … {high})"
+
+
+def change(row: dict[str, str]) -> str:
+    value, low, high = (signed(row[name]) for name in ("value", "low", "high"))
+    if all(abs(float(row[end])) < 5e-4 for end in ("low", "high")):
+        return "0.000"
+    p = re.search(r"([\d.e-]+) by Holm", row["note"])
+    if p is not None and float(p[1]) < 0.05:
+        value = f"**{value}**"
+    said = p is not None and float(p[1]) >= 0.05 and (float(row["low"]) > 0 or float(row["high"]) < 0)
+    return f"{value} ({low} … {high})" + (f", Holm {float(p[1]):.2g}" if said and p is not None else "")
+
+
+def bound(row: dict[str, str]) -> str:
+    """The bound of equivalence, with three digits after the point, or one that is not zero."""
+    found = re.search(r"within ±([\d.e-]+)", row["note"])
+    assert found is not None
+    return f"±{float(found[1]):.3f}" if float(found[1]) >= 5e-4 else f"±{Decimal(f'{float(found[1]):.0e}'):f}"
+
+
+def name(arm: str, row: dict[str, str]) -> str:
+    seeds = int(re.search(r"(\d+) seeds", row["note"])[1])  # pyright: ignore[reportOptionalSubscript]
+    return f"`{arm}`" + ("" if seeds == MOST else f" ({seeds} seeds)")
+
+
+def tables(cells: Cells) -> tuple[list[str], list[str]]:
+    """The lines of both tables, without their heads."""
+    arms = list(dict.fromkeys(arm for arm, _, _ in cells))
+    means = [[name(arm, cells[arm, *COLUMNS[0]]), *(level(cells[arm, *place]) for place in COLUMNS)] for arm in arms]
+    changes = []
+    for arm in arms[1:]:
+        mine = [cells[arm, site, f"{metric}_difference"] for site, metric in COLUMNS]
+        changes.append([name(arm, mine[0]), *map(change, mine), bound(mine[1])])
+    return [_line(cells) for cells in means], [_line(cells) for cells in changes]
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def put(text: str, found: tuple[list[str], list[str]]) -> str:
+    """The page with these lines below the heads of its tables; the first one with IsoScore has the means."""
+    lines, left, skipping = [], list(found), False
+    for line in text.splitlines():
+        skipping = skipping and line.startswith("| `")
+        if not skipping:
+            lines.append(line)
+        if re.fullmatch(r"(\|---)+\|", line) and "IsoScore" in lines[-2]:
+            lines += left.pop(0)
+            skipping = True
+    assert not left, "the page has not the two tables"
+    return "\n".join(lines) + "\n"
+
+
+def main(docs: Path) -> None:
+    page = docs / "variants.md"
+    page.write_text(put(page.read_text(encoding="utf-8"), tables(read(docs / "tables" / "variants.csv"))), "utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
