@@ -134,12 +134,13 @@ def _at(curve: Sequence[Point], loss: float) -> float:
 
 
 def curves(lines: Sequence[dict[str, str]]) -> dict[tuple[str, int], list[Point]]:
-    """Loss and cosine of each training along its steps."""
+    """Loss and cosine of each training along its steps; those that are not at their end are left out."""
     found: dict[tuple[str, int], list[Point]] = {}
     for line in sorted(lines, key=lambda one: int(one["step"])):
         point = (float(line["head_loss"]), float(line["mean_cosine"]))
         found.setdefault((line["arm"], int(line["seed"])), []).append(point)
-    return found
+    whole = max(map(len, found.values()))
+    return {place: curve for place, curve in found.items() if len(curve) == whole}
 
 
 def contrasts(found: dict[tuple[str, int], list[Point]]) -> list[dict[str, str]]:
