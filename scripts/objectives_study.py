@@ -161,10 +161,8 @@ def contrasts(found: dict[tuple[str, int], list[Point]]) -> list[dict[str, str]]
         numbers = {**means, "difference": np.mean(change), "low": low, "high": high}
         numbers |= {"p": paired_p(change), "equivalent_within": equivalence_bound(change)}
         lines.append({"number": name, "seeds": str(len(pairs)), **{key: _word(x) for key, x in numbers.items()}})
-    lines.append(
-        {"number": "the equal loss", "seeds": str(len(equal)), ARMS[0]: _word(np.mean([x for x, _, _ in equal]))}
-    )
-    return lines
+    at = _word(np.mean([loss for loss, _, _ in equal]))
+    return [*lines, {"number": "head loss where it is equal", "seeds": str(len(equal)), **dict.fromkeys(ARMS, at)}]
 
 
 def _word(number: Any) -> str:
