@@ -134,12 +134,13 @@ def _at(curve: Sequence[Point], loss: float) -> float:
 
 
 def curves(lines: Sequence[dict[str, str]]) -> dict[tuple[str, int], list[Point]]:
-    """Loss and cosine of each training along its steps."""
+    """Loss and cosine of each training along its steps; those that are not at their end are left out."""
     found: dict[tuple[str, int], list[Point]] = {}
     for line in sorted(lines, key=lambda one: int(one["step"])):
         point = (float(line["head_loss"]), float(line["mean_cosine"]))
         found.setdefault((line["arm"], int(line["seed"])), []).append(point)
-    return found
+    whole = max(map(len, found.values()))
+    return {place: curve for place, curve in found.items() if len(curve) == whole}
 
 
 def contrasts(found: dict[tuple[str, int], list[Point]]) -> list[dict[str, str]]:
@@ -160,10 +161,8 @@ def contrasts(found: dict[tuple[str, int], list[Point]]) -> list[dict[str, str]]
         numbers = {**means, "difference": np.mean(change), "low": low, "high": high}
         numbers |= {"p": paired_p(change), "equivalent_within": equivalence_bound(change)}
         lines.append({"number": name, "seeds": str(len(pairs)), **{key: _word(x) for key, x in numbers.items()}})
-    lines.append(
-        {"number": "the equal loss", "seeds": str(len(equal)), ARMS[0]: _word(np.mean([x for x, _, _ in equal]))}
-    )
-    return lines
+    at = _word(np.mean([loss for loss, _, _ in equal]))
+    return [*lines, {"number": "head loss where it is equal", "seeds": str(len(equal)), **dict.fromkeys(ARMS, at)}]
 
 
 def _word(number: Any) -> str:

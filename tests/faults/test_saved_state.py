@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
+import torch
 
 import cases
+from anisoscope.errors import StoreError
+from anisoscope.runs.work.saved import Saved, find_saved
+from anisoscope.runs.work.units import Unit
 
 
 @pytest.mark.parametrize("command", ["vectors", "measure"])
@@ -39,3 +45,13 @@ def test_a_pass_goes_on_in_batches_of_the_size_that_it_began_with(world: Path, t
         assert not header["finished"]
         done.append(header["done"])
     assert done[1] <= 2 * done[0] + 2 < 24  # not all the rest at once
+
+
+def test_a_state_outside_its_folder_is_refused(tmp_path: Path) -> None:
+    saved = Saved(tmp_path / "state", Unit(), {"model": "a"})
+    saved.save({"n": torch.ones(2)})
+    shutil.move(saved.folder / saved.state, tmp_path / "elsewhere")
+    header = json.loads(saved.header.read_text())
+    saved.header.write_text(json.dumps({**header, "state": "../elsewhere"}))
+    with pytest.raises(StoreError, match="the state of the unfinished run is damaged"):
+        find_saved(saved.folder, saved.identity)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 import anisoscope
 from anisoscope.report.figures import figures_of
+from anisoscope.report.figures.calibrate import figure_calibration
 
 
 @pytest.fixture(scope="module")
@@ -64,3 +67,16 @@ def test_two_clouds_show_cosines_and_what_they_share(files: list[Path], tmp_path
     alone = anisoscope.vectors(files[0], neighbours=False, out=tmp_path / "alone").run
     assert alone is not None
     assert not figures_of(alone)
+
+
+def test_the_titles_of_a_calibration_stand_apart(files: list[Path], tmp_path: Path) -> None:
+    run = anisoscope.calibrate(files[0], out=tmp_path / "run").run
+    assert run is not None
+    figure = figure_calibration(run)
+    figure.canvas.draw()
+    titles = [
+        title for panel in figure.axes for title in panel.findobj(Text) if title.get_text() == panel.get_title("left")
+    ]
+    boxes = [title.get_window_extent() for title in titles]
+    assert [title.get_text() for title in titles][::3] == ["as they are", "whitened"]
+    assert all(one.x1 < other.x0 for one, other in pairwise(boxes))

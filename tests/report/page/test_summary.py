@@ -96,4 +96,4 @@ def test_a_norm_with_a_part_taken_away_is_no_site_of_the_model(tmp_path):
 
 def test_a_page_of_one_study_of_many_models_bears_its_name(tmp_path):
     page = page_html([report_runs.variants_run(tmp_path / "my-arms")])
-    assert ">my-arms</h1>" in page
+    assert "<title>my-arms · anisoscope</title>" in page

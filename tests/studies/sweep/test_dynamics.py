@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from anisoscope.runs.work.collected import Part
 from anisoscope.runs.work.observers import AttentionSums
 from anisoscope.studies.attention.story import agreeing
 from anisoscope.studies.sweep import SweepSettings
+from anisoscope.studies.sweep.checkpoints import checkpoint_rows
 from anisoscope.studies.sweep.dynamics import series_arrays
 from anisoscope.studies.sweep.story import training_verdict
 
@@ -105,6 +107,17 @@ def test_points_are_sampled_vectors_of_the_same_positions_at_every_step(
         places[side] = distance.argmin(-1)
         assert (places[side] == places[side][:1, :1]).all()
     assert (places["query"] == places["key"]).all()
+
+
+def test_layers_come_in_their_order_from_sums_that_are_listed_by_name() -> None:
+    rng = np.random.default_rng(0)
+    heads = filled(cloud(rng, 2, 0.0), cloud(rng, 2, 0.0))
+    sums = AttentionSums()
+    sums.parts |= dict.fromkeys(("block.0/heads", "block.10/heads", "block.2/heads"), heads)
+    part = Part({"attention": sums}, {"model": {"revision": ""}, "protocol": {}})
+    rows = checkpoint_rows(SimpleNamespace(sites=("attention",)), "m", part).rows
+    found = [(row.site, row.layer) for row in rows if row.head is None and row.metric == "query_key_cosine"]
+    assert found == [("block.0", 0), ("block.2", 2), ("block.10", 10)]
 
 
 def test_heads_beyond_the_null_are_counted() -> None:

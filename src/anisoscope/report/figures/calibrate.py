@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _TITLES = {
     "raw": "as they are",
     "centred": "mean removed",
-    "without_top": "mean and top directions removed",
+    "without_top": "top directions removed",
     "whitened": "whitened",
 }
 
@@ -49,11 +49,14 @@ def figure_calibration(run: Run) -> Figure:
                     fontsize=6.5,
                 )
             panel.set(
-                title=title, xlabel="cosine", xlim=(-1, 1), ylim=(0, 1.25 * max(density.max(), np.finfo(float).tiny))
+                title=title,
+                xlabel="cosine",
+                xlim=(-1, 1),
+                ylim=(0, 1.25 * max(density.max(), arrays["null"].max(), np.finfo(float).tiny)),
             )
             panel.set_yticks([])
             panel.grid(visible=False)
-        panels[0].set_ylabel("density of unrelated pairs")
+        panels[0].set_ylabel("density")
         heading(figure, "Cosines of unrelated pairs, before and after each correction")
         figure.supxlabel(
             "dotted: isotropic pairs; line: the similarity that so many unrelated pairs exceed", fontsize=6.5

@@ -189,7 +189,7 @@ def _draw_stack(panel: Axes, rows: Sequence[Row], sites: Sequence[str]) -> None:
     shown = [k for k, site in enumerate(sites) if len(sites) <= 9 or k % (len(sites) // 8) == 0 or k >= len(sites) - 1]
     panel.set_xticks(shown, [_short(sites[k]) for k in shown], rotation=45, ha="right", rotation_mode="anchor")
     panel.set_xlim(-0.4, len(sites) - 0.6)
-    panel.set_ylim(top=1.04)
+    panel.set_ylim(min(panel.get_ylim()[0], -0.04), 1.04)
 
 
 def _short(site: str) -> str:

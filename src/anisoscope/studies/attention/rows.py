@@ -58,13 +58,22 @@ from anisoscope.studies.attention.peaks import peak_rows
 Array = NDArray[np.float64]
 
 
-def attention_rows(heads: Mapping[str, Heads], rows: Mapping[str, Rows], *, like: Row | None = None) -> list[Row]:
-    """The measurements of every head, layer by layer. `like` gives the other columns: model, step, protocol…"""
+def attention_rows(
+    heads: Mapping[str, Heads],
+    rows: Mapping[str, Rows],
+    *,
+    like: Row | None = None,
+    layers: Mapping[str, int | None] | None = None,
+) -> list[Row]:
+    """The measurements of every head, layer by layer. `like` gives the other columns: model, step, protocol…
+
+    `layers` is `layers_of` all sites of the model, where `heads` holds only some of them.
+    """
     blank = Row() if like is None else like
-    layers = _layers(heads)
+    layers = layers_of(heads) if layers is None else layers
     table: list[Row] = []
-    for site in sorted(heads, key=lambda site: (site.startswith("decoder."), layers[site] is None, layers[site] or 0)):
-        cloud = heads[site]  # sums that were read from a file come in the order of their names
+    for site in (site for site in layers if site in heads):
+        cloud = heads[site]
         here = replace(blank, site=site, layer=layers[site])
         estimates = [*_of_heads(cloud), *(_of_rows(rows[site]) if site in rows else ())]
         for estimate in estimates:
@@ -73,19 +82,23 @@ def attention_rows(heads: Mapping[str, Heads], rows: Mapping[str, Rows], *, like
     return table
 
 
-def _layers(sites: Iterable[str]) -> dict[str, int | None]:
-    """The number of the block in its stack; blocks of a staged network are numbered through.
+def layers_of(sites: Iterable[str]) -> dict[str, int | None]:
+    """The number of each block in its stack, in this order; blocks of a staged network are numbered through.
 
-    >>> _layers(["stage.0.block.0", "stage.0.block.1", "stage.1.block.0", "decoder.block.4.cross", "pooler"])
+    Sums that are read from a file come in the order of their names, where `block.10` stands before `block.2`.
+
+    >>> layers_of(["decoder.block.4.cross", "pooler", "stage.0.block.0", "stage.0.block.1", "stage.1.block.0"])
     ... # doctest: +NORMALIZE_WHITESPACE
-    {'stage.0.block.0': 0, 'stage.0.block.1': 1, 'stage.1.block.0': 2, 'decoder.block.4.cross': 4, 'pooler': None}
+    {'stage.0.block.0': 0, 'stage.0.block.1': 1, 'stage.1.block.0': 2, 'pooler': None, 'decoder.block.4.cross': 4}
     """
     found = {site: re.search(r"(?:stage\.(\d+)\.)?block\.(\d+)", site) for site in sites}
     staged = sorted({(int(at[1]), int(at[2])) for at in found.values() if at and at[1]})
-    return {
+    layers = {
         site: None if at is None else staged.index((int(at[1]), int(at[2]))) if at[1] else int(at[2])
         for site, at in found.items()
     }
+    of_decoder = {site: site.startswith("decoder.") for site in layers}
+    return dict(sorted(layers.items(), key=lambda pair: (of_decoder[pair[0]], pair[1] is None, pair[1] or 0)))
 
 
 # -- values with intervals, of all heads at once -----------------------------------------------------------------------

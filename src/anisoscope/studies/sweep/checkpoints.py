@@ -19,7 +19,7 @@ from anisoscope.runs.study import Findings, lost
 from anisoscope.runs.table import Row
 from anisoscope.runs.work.collected import Collected, Part, report_of
 from anisoscope.studies.attention import attention_context, attention_sums
-from anisoscope.studies.attention.rows import attention_rows
+from anisoscope.studies.attention.rows import attention_rows, layers_of
 from anisoscope.studies.measure.hidden import (
     SiteRows,
     embedding_sums,
@@ -203,13 +203,13 @@ def checkpoint_rows(settings: Any, label: str, part: Part) -> SiteRows:
     if {"hidden", "embedding"} & set(settings.sites):
         found = site_rows(part, label, spectrum=settings.spectrum, neighbours=False)
     if "attention" in settings.sites:
-        sites = [key.removesuffix("/heads") for key in part.keys("attention") if key.endswith("/heads")]
+        keys = part.keys("attention")
+        layers = layers_of(key.removesuffix("/heads") for key in keys if key.endswith("/heads"))
         like = attention_context(label, part)
-        for site in sites:
+        for site in layers:
             heads = {site: part.get("attention", f"{site}/heads")}
-            seen = f"{site}/rows" in part.keys("attention")
-            seen_rows = {site: part.get("attention", f"{site}/rows")} if seen else {}
-            found.rows += attention_rows(heads, seen_rows, like=like)
+            seen_rows = {site: part.get("attention", f"{site}/rows")} if f"{site}/rows" in keys else {}
+            found.rows += attention_rows(heads, seen_rows, like=like, layers=layers)
     if "logits" in settings.sites and "hidden" not in settings.sites:
         found.rows += logits_rows(part, attention_context(label, part))
     found.rows += [Row(**record) for record in part.about.get("rows", ())]

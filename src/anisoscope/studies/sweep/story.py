@@ -34,7 +34,7 @@ def training_verdict(rows: Sequence[Row], widths: Mapping[str, int]) -> str:
 
 
 def _path(rows: Sequence[Row], steps: Sequence[int]) -> str:
-    """`The highest average cosine of a block is 0.05 at step 0, collapses to 0.98 at step 64 (block.3) and …`."""
+    """`The highest average cosine of a block is 0.05 at step 0, rises to 0.98 at step 64 (block.3, a collapse) …`."""
     curve = highest(rows, "mean_cosine")
     if not curve:
         return f"Steps {steps[0]:,} to {steps[-1]:,}"
@@ -46,8 +46,8 @@ def _path(rows: Sequence[Row], steps: Sequence[int]) -> str:
     bottom = min(curve, key=lambda step: curve[step][0])
     ends = (curve[first][0], curve[last][0])
     if curve[top][0] > max(ends) + FAR:
-        how = "collapses" if curve[top][0] > COLLAPSED else "rises"
-        way = f"{how} to {curve[top][0]:.2f} at step {top:,} ({curve[top][1]})"
+        collapse = ", a collapse" if curve[top][0] > COLLAPSED else ""
+        way = f"rises to {curve[top][0]:.2f} at step {top:,} ({curve[top][1]}{collapse})"
         return f"{words}, {way} and ends at {ends[1]:.2f} at step {last:,}"
     if curve[bottom][0] < min(ends) - FAR:
         return f"{words}, falls to {curve[bottom][0]:.2f} at step {bottom:,} and ends at {ends[1]:.2f} at step {last:,}"

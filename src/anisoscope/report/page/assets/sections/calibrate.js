@@ -12,7 +12,7 @@ import { number, shown, spaced } from "../core/text.js";
 const WORDS = {
   raw: "as they are",
   centred: "mean removed",
-  without_top: "mean and top directions removed",
+  without_top: "top directions removed",
   whitened: "whitened",
   isotropic: "isotropic",
 };
