@@ -43,7 +43,7 @@ def test_a_real_process_prints_one_object_and_draws_the_figures(texts, gpt2, tmp
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 1
     printed = json.loads(done.stdout)
-    assert set(printed) == {"schema", "run", "command", "verdict", "sentence", "notes", "measurements"}
+    assert set(printed) == {"schema", "run", "command", "verdict", "verdicts", "sentence", "notes", "measurements"}
     assert printed["run"] == str(tmp_path / "run")
     figures = {path.name for path in (tmp_path / "run/figures").iterdir()}
     assert figures == {f"{n}.{kind}" for n in ("cosine-by-layer", "drift-tests") for kind in ("svg", "pdf", "png")}

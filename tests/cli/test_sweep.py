@@ -37,7 +37,7 @@ def test_a_sweep_prints_the_last_step_by_site(command, folder: Path, tmp_path: P
     assert not (tmp_path / "run/figures").exists()
     again = command(*given, "--json")
     told = json.loads(again.out)
-    assert set(told) == {"schema", "run", "command", "verdict", "sentence", "notes", "measurements"}
+    assert set(told) == {"schema", "run", "command", "verdict", "verdicts", "sentence", "notes", "measurements"}
     assert {row["step"] for row in told["measurements"]} == {0, 8}
 
 

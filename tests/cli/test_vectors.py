@@ -17,7 +17,7 @@ def test_json_is_one_object_and_nothing_else(command, vectors_file: Path, tmp_pa
     ended = command("vectors", vectors_file, "--out", tmp_path / "run", "--json")
     assert (ended.code, ended.err) == (0, "")
     found = json.loads(ended.out)  # would fail on anything before or after
-    assert found.keys() == {"schema", "run", "command", "verdict", "sentence", "notes", "measurements"}
+    assert found.keys() == {"schema", "run", "command", "verdict", "verdicts", "sentence", "notes", "measurements"}
     assert (found["run"], found["verdict"]) == (str(tmp_path / "run"), "drifted")
     assert all(list(row) == list(COLUMNS) for row in found["measurements"])
     got = {row["metric"]: row["value"] for row in found["measurements"]}
