@@ -57,27 +57,17 @@ COMMANDS = {
     " --limit 60",
     "intervene-embedded": "intervene $SERIES/seed-0/checkpoint-8192 --data $OPENINGS --limit 20",
 }
+_OF_HEADS = (
+    "query_key_cosine",
+    "query_drift_ratio",
+    "key_drift_ratio",
+    "entropy_normalised",
+    "max_probability",
+    "salience_share",
+)
 KEPT = {
-    "attention": (
-        "query_key_cosine",
-        "query_drift_ratio",
-        "key_drift_ratio",
-        "entropy_normalised",
-        "max_probability",
-        "salience_share",
-        "sink_share",
-        "mean_key_removal",
-        "mean_query_removal",
-    ),
-    "sweep": (
-        "mean_cosine",
-        "query_key_cosine",
-        "query_drift_ratio",
-        "key_drift_ratio",
-        "entropy_normalised",
-        "max_probability",
-        "salience_share",
-    ),
+    "attention": (*_OF_HEADS, "sink_share", "mean_key_removal", "mean_query_removal"),
+    "sweep": ("mean_cosine", *_OF_HEADS),
     "measure": ("mean_cosine", "drift_norm", "drift_ratio", "isoscore", "participation_ratio_unbiased"),
     "final-norm": (
         "gain_norm",
