@@ -75,7 +75,7 @@ test-lowest: $(READY)
 	@test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
 	$(BIN)/python scripts/lowest.py > .venv-lowest/constraints.txt
 	.venv-lowest/bin/python -m pip install --quiet -c .venv-lowest/constraints.txt -e '.[all,dev]'
-	$(ONE_THREAD) $(OFFLINE) .venv-lowest/bin/python -m pytest -n 2 --dist loadfile --ignore=tests/browser
+	$(ONE_THREAD) .venv-lowest/bin/python -m pytest -n 2 --dist loadfile --ignore=tests/browser
 
 docs: $(READY)
 	@test -x $(BIN)/zensical || $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'

@@ -63,7 +63,7 @@ def test_p_of_many_layers_is_close_to_the_permutation_test_of_scipy():
         for row in drift_rows(rows_of(sites, cosine=cosine, norm=norm, ratio=norm))
         if row.metric == "pearson_drift_norm_p"
     )
-    theirs = stats.pearsonr(cosine, norm, method=stats.PermutationMethod(n_resamples=20_000, rng=1))
+    theirs = stats.pearsonr(cosine, norm, method=stats.PermutationMethod(n_resamples=20_000, random_state=1))
     assert row.value == pytest.approx(theirs.pvalue, abs=5e-3)
     assert "20000 random orders" in row.protocol
 

