@@ -12,7 +12,7 @@ from anisoscope.accumulate.attention.score_bins import count_cells, fold_cells, 
 from anisoscope.accumulate.attention.tiles import _median
 from anisoscope.accumulate.binned import BLOCK
 from anisoscope.accumulate.moments import Moments
-from anisoscope.accumulate.threads import by_slices
+from anisoscope.accumulate.threads import by_slices, shared_out
 
 
 @pytest.fixture(params=[1, 3])
@@ -57,3 +57,15 @@ def test_moments_are_those_of_brute_force(threads: int, inference: bool) -> None
     np.testing.assert_allclose(sums.sum_unit, units[rest].sum(0), rtol=1e-12)
     np.testing.assert_allclose(sums.second, rows[rest].T @ rows[rest], rtol=1e-5)
     np.testing.assert_allclose(moments.sums("first").sum_unit, units[~rest].sum(0), rtol=1e-12)
+
+
+def test_what_is_shared_out_gives_the_threads_back(threads: int) -> None:
+    with shared_out(), shared_out():
+        assert torch.get_num_threads() == 1
+        assert len(by_slices(lambda some: some, 9)) == threads
+    assert torch.get_num_threads() == threads
+    with pytest.raises(ZeroDivisionError), shared_out():
+        by_slices(lambda some: 1 // (some.start - some.start), 9)
+    assert torch.get_num_threads() == threads
+    assert len(by_slices(lambda some: some, 9)) == threads
+    assert len(by_slices(lambda some: some, 9, device=torch.device("meta"))) == 1

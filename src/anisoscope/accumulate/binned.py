@@ -49,8 +49,8 @@ def binned(
     def work(rows: slice) -> Binned:
         return _of_rows(x, norms, where, count, first, fourth, rows, gram=gram)
 
-    alone = x.device.type != "cpu" or count * x.shape[1] > _LARGE
-    found, *others = [work(slice(0, len(x)))] if alone else by_slices(work, len(x), multiple=BLOCK)
+    large = count * x.shape[1] > _LARGE
+    found, *others = by_slices(work, len(x), multiple=len(x) if large else BLOCK, device=x.device)
     for other in others:
         found.add(other)
     totals, square = zeros(4, count, device=x.device), norms * norms

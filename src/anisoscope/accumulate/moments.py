@@ -25,6 +25,7 @@ rank-k update), O(n·d) without.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -34,11 +35,12 @@ from anisoscope.accumulate.attention.heads import under
 from anisoscope.accumulate.binned import BLOCK, GRAM_BLOCK, binned, zeros
 from anisoscope.accumulate.keys import GROUPS, Keys, group_of
 from anisoscope.accumulate.maxima import Extremes
-from anisoscope.accumulate.products import add_products
+from anisoscope.accumulate.products import NARROW, add_products
 from anisoscope.accumulate.reservoir import CAPACITY, Reservoir
 from anisoscope.accumulate.sequences import Finished, Sequences
 from anisoscope.accumulate.sketch import COLUMNS, projection
 from anisoscope.accumulate.sums import LONG, Sample, Sums, sums_of
+from anisoscope.accumulate.threads import by_slices, shared_out
 from anisoscope.errors import UsageError
 from anisoscope.geometry.scale import SAFE
 
@@ -148,6 +150,12 @@ class Moments:
         if positions is None:
             positions = self._sequences.arrivals(sequences, whole=whole)
         first = np.zeros(n, dtype=bool) if first is None else np.asarray(first, dtype=bool)
+        with shared_out() if self.d <= NARROW else nullcontext():  # a product of wide vectors keeps a team busy
+            self._add(x, sequences, positions, first, whole=whole)
+
+    def _add(
+        self, x: torch.Tensor, sequences: Keys, positions: NDArray[np.int64], first: NDArray[np.bool_], *, whole: bool
+    ) -> None:
         norms = self._norms(x)
         good = self._count_bad(norms, first)
         if not good.all():
@@ -179,10 +187,14 @@ class Moments:
 
     def _norms(self, x: torch.Tensor) -> torch.Tensor:
         norms = torch.empty(len(x), dtype=torch.float64, device=x.device)
-        room = self._zeros(min(BLOCK, len(x)), self.d)
-        for start in range(0, len(x), BLOCK):
-            block = room[: len(x) - start].copy_(x[start : start + BLOCK])
-            torch.linalg.vector_norm(block, dim=1, out=norms[start : start + BLOCK])
+
+        def work(rows: slice) -> None:
+            room = self._zeros(min(BLOCK, len(x)), self.d)
+            for start in range(rows.start, rows.stop, BLOCK):
+                some = slice(start, min(start + BLOCK, rows.stop))
+                torch.linalg.vector_norm(room[: some.stop - start].copy_(x[some]), dim=1, out=norms[some])
+
+        by_slices(work, len(x), multiple=BLOCK, device=x.device)
         if x.dtype == torch.float64:
             self._rescaled(x, norms)
         return norms

@@ -15,7 +15,7 @@ import torch
 from anisoscope.accumulate.threads import by_slices
 
 _PANEL = 128
-_NARROW = 1024  # dimensions above which a product keeps all threads busy
+NARROW = 1024  # dimensions above which a product keeps all threads busy
 _ROWS = 1024  # in a slice at least
 
 
@@ -33,7 +33,8 @@ def add_products(
     if not n:
         return
     mean = (total / n).to(x.dtype)
-    shift, y = mean.double(), x - mean
+    shift, y = mean.double(), torch.empty_like(x)
+    by_slices(lambda rows: torch.sub(x[rows], mean, out=y[rows]), len(x), multiple=_ROWS, device=x.device)
     if without is not None and len(without):
         y[without] = 0.0
     half = total - 0.5 * n * shift
@@ -52,8 +53,9 @@ def add_products(
 
 def _gram(y: torch.Tensor) -> torch.Tensor:
     """yᵀy in float64; of a few hundred dimensions the sum of those of slices of rows, one per thread."""
-    sliced = y.device.type == "cpu" and y.shape[1] <= _NARROW
-    slices = by_slices(lambda rows: _panels(y[rows]), len(y), multiple=_ROWS) if sliced else [_panels(y)]
+    if y.shape[1] > NARROW:
+        return _panels(y).double()
+    slices = by_slices(lambda rows: _panels(y[rows]), len(y), multiple=_ROWS, device=y.device)
     return sum((one.double() for one in slices[1:]), slices[0].double())
 
 
