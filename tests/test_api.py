@@ -5,15 +5,20 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 import torch
+from transformers import AutoModel, AutoTokenizer
 
 import anisoscope
 from anisoscope.errors import UsageError
 from anisoscope.models.open import open_model
 from anisoscope.runs.finding import entries
+from anisoscope.runs.perform import plan_of
 
 TEXTS = [
     f"the {animal} sat on the mat and looked at the {animal}" for animal in ("cat", "dog", "bird", "fox", "owl", "hen")
@@ -34,6 +39,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 def test_every_study_is_a_function() -> None:
     for name in entries():
         assert callable(getattr(anisoscope, name.replace("-", "_"))), name
+        assert name.replace("-", "_") in dir(anisoscope)
     with pytest.raises(AttributeError, match="mesure"):
         _ = anisoscope.mesure
 
@@ -57,6 +63,36 @@ def test_arrays_tensors_lists_of_arrays_and_files_are_the_same_vectors(cloud: np
     unit = cloud / np.linalg.norm(cloud, axis=1, keepdims=True)
     total, n = unit.sum(0), len(unit)
     assert values[0] == pytest.approx((total @ total - n) / (n * (n - 1)), rel=1e-12)
+
+
+@pytest.mark.parametrize("frames", [pd.DataFrame, pl.DataFrame])
+def test_data_frames_and_lists_of_rows_are_vectors(frames: Any, cloud: np.ndarray) -> None:
+    expected = anisoscope.vectors(cloud, neighbours=False).value("mean_cosine")
+    wide, long = frames(cloud), frames({"id": range(len(cloud)), "embedding": cloud.tolist()})
+    for same in (cloud.tolist(), wide, long):
+        assert anisoscope.vectors(same, neighbours=False).value("mean_cosine") == pytest.approx(expected, rel=1e-12)
+    with pytest.raises(UsageError, match="lists of numbers"):  # an id is no dimension
+        anisoscope.vectors(frames({"id": range(len(cloud)), "x": cloud[:, 0]}))
+    with pytest.raises(UsageError, match="not vectors"):
+        anisoscope.vectors([[1.0, 2.0], [3.0]])
+
+
+def test_the_gate_takes_arrays_and_modules(cloud: np.ndarray, bert: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", cloud)
+    np.save(tmp_path / "b.npy", cloud + 0.3)
+    files, arrays = anisoscope.gate(tmp_path / "a.npy", tmp_path / "b.npy"), anisoscope.gate(cloud, cloud + 0.3)
+    assert arrays.verdicts == files.verdicts
+    texts, tokenizer = [f"line {i} of some text" for i in range(40)], AutoTokenizer.from_pretrained(bert)
+    first, second = AutoModel.from_pretrained(bert), AutoModel.from_pretrained(bert)
+    second.encoder.layer[-1].output.dense.weight.data.mul_(3.0)
+    same = anisoscope.gate(first, first, texts, processor=tokenizer, pool="mean")
+    other = anisoscope.gate(first, second, texts, processor=tokenizer, pool="mean", out=tmp_path / "gate")
+    assert {one["outcome"] for one in same.verdicts} == {"holds"}
+    assert "fails" in {one["outcome"] for one in other.verdicts}
+    with pytest.raises(UsageError, match="objects in memory"):
+        plan_of(tmp_path / "gate" / "run.toml")
+    with pytest.raises(UsageError, match="takes runs"):
+        anisoscope.compare(cloud, cloud)
 
 
 def test_groups_of_an_array_are_its_sequences(cloud: np.ndarray) -> None:

@@ -122,12 +122,14 @@ def variants(data: Names = (), **settings: Any) -> Result:
 
 def compare(first: Any, second: Any, **settings: Any) -> Result:
     """Second minus first, site by site; each a run folder, an opened run or a measurement."""
-    return _on_two("compare", first, second, settings)
+    return _on_two("compare", {"first": first, "second": second}, settings)
 
 
-def gate(first: Any, second: Any, **settings: Any) -> Result:
-    """Equivalence tests between two runs, files of vectors, or models (on `data`, by name); `rules` is a TOML file."""
-    return _on_two("gate", first, second, settings)
+def gate(first: Any, second: Any, data: Any = None, *, processor: Any = None, **settings: Any) -> Result:
+    """Equivalence tests between two runs, clouds (files or arrays), or models on `data`; `rules` is a TOML file."""
+    given, named = _data(data)
+    extra = {} if processor is None else {"processor": processor}
+    return _on_two("gate", {"first": first, "second": second}, {**named, **settings}, {**given, **extra})
 
 
 def merge(runs: Sequence[str | Path | Run], out: str | Path, *, existing: Existing = "refuse") -> Result:
@@ -197,10 +199,19 @@ def _on_models(name: str, model: Any, data: Any, processor: Any, settings: dict[
     return _perform(name, {field: names if field == "models" else names[0], **named, **settings}, given)
 
 
-def _on_two(name: str, first: Any, second: Any, settings: dict[str, Any]) -> Result:
+def _on_two(name: str, sides: dict[str, Any], settings: dict[str, Any], given: dict[str, Any] | None = None) -> Result:
+    """A study of two runs; what is neither a run nor a path stays an object, which `gate` measures first."""
+    runs = {side: what for side, what in sides.items() if isinstance(what, str | Path | Run | Measurement)}
+    objects = {side: what for side, what in sides.items() if side not in runs}
+    if objects and name != "gate":
+        got = ", ".join(type(what).__name__ for what in objects.values())
+        do = "measure it first: anisoscope.vectors(x), or anisoscope.measure(model, texts)"
+        raise UsageError(f"`{name}` takes runs", got=got, expected="run folders or measurements", do=do)
     with ExitStack() as stack:
-        folders = [str(stack.enter_context(_folder(what))) for what in (first, second)]
-        return _perform(name, {"first": folders[0], "second": folders[1], **settings}, {})
+        named = {side: str(stack.enter_context(_folder(what))) for side, what in runs.items()}
+        named |= {side: f"{IN_MEMORY} {type(what).__name__}" for side, what in objects.items()}
+        unsaved = {side: what for side, what in runs.items() if isinstance(what, Measurement) and what.run is None}
+        return _perform(name, {**named, **settings}, {**unsaved, **objects, **(given or {})})
 
 
 def _data(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -86,7 +86,7 @@ def test_a_table_has_columns_groups_and_ids(tmp_path):
         (X, {"column": "v"}, "no columns"),
         ([X, X[:, :3]], {}, r"array in memory 1\n +got: +3\n +expected: 4"),
         ([X, "x.npy"], {}, "a list of ndarray, str"),
-        ([[0.1, 0.2]], {}, "a list of list"),
+        ([[0.1, 0.2], [0.3]], {}, "a list of list"),
         ("x.npy", {"groups": GROUPS}, "`group`"),
     ],
 )

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.decomposition import PCA
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, normalize
 
 import anisoscope
@@ -114,7 +118,7 @@ def test_groups_are_never_both_fitted_on_and_judged():
     from anisoscope.studies.folds import split_folds
 
     groups = [f"document {k // 30}" for k in range(N)]
-    remedy = Remedy("centre").partial_fit(CLOUD, groups)
+    remedy = Remedy("centre").partial_fit(CLOUD, groups=groups)
     split = split_folds(Part({"folds": remedy._sums["rows"]}))
     judged = set(split.held.keys.tolist())
     from anisoscope.accumulate.keys import sequence_keys
@@ -204,3 +208,18 @@ def test_with_pairs_that_nothing_helps_nothing_is_done(tmp_path):
     found = anisoscope.remedy(**labelled_file(tmp_path, noise=100.0))
     assert found.protocol["method"] == "none"
     assert "nothing is worth doing: no method improves nDCG@10" in str(found.verdict)
+
+
+def test_pipelines_clones_and_grid_searches_of_scikit_learn_take_it() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=400)
+    x = rng.standard_normal((400, 8)) * np.geomspace(4, 0.2, 8) + 3.0
+    x[:, 7] += labels
+    piped = make_pipeline(Remedy("whiten"), LogisticRegression()).fit(x, labels)
+    alone = Remedy("whiten").fit(x)
+    np.testing.assert_allclose(piped[0].transform(x), alone.transform(x))  # labels are no groups
+    assert piped.score(x, labels) > 0.6
+    assert clone(alone).get_params() == {"method": "whiten", "dims": None, "seed": 0, "sample": 4096}
+    assert clone(alone).map is None
+    search = GridSearchCV(piped, {"remedy__dims": [2, 8], "remedy__method": ["whiten-k"]}, cv=2).fit(x, labels)
+    assert search.best_params_["remedy__dims"] == 8

@@ -1,4 +1,4 @@
-"""Vectors that are already in memory: numpy arrays, torch tensors, Arrow tables and columns of lists."""
+"""Vectors that are already in memory: numpy arrays, torch tensors, lists of rows, Arrow tables and data frames."""
 
 from __future__ import annotations
 
@@ -24,16 +24,35 @@ NAME = "array in memory"
 GROUPS = "labels of the rows"  # the column that `groups` becomes in a table
 
 
+_KINDS = {
+    "torch": ("Tensor",),
+    "pyarrow": ("Table", "ChunkedArray", "Array", "RecordBatch"),
+    "pandas": ("DataFrame",),
+    "polars": ("DataFrame",),
+}
+
+
 def in_memory(data: Any) -> bool:
-    """Whether this is an array, a tensor or a table, which no path is; neither torch nor pyarrow is imported for it."""
-    kinds = [np.ndarray]
-    for library, names in {"torch": ["Tensor"], "pyarrow": ["Table", "ChunkedArray", "Array", "RecordBatch"]}.items():
-        kinds += [getattr(sys.modules[library], name) for name in names] if library in sys.modules else []
+    """Whether this is an array, a tensor or a table, which no path is; no library is imported for it."""
+    loaded = {sys.modules[library]: names for library, names in _KINDS.items() if library in sys.modules}
+    kinds = [np.ndarray, *(getattr(module, name) for module, names in loaded.items() for name in names)]
     return isinstance(data, tuple(kinds))
 
 
+def rows_of_numbers(data: Any) -> Any:
+    """A list of rows, each a list of numbers, as an array; anything else as it is."""
+    if not isinstance(data, list | tuple) or not data or not all(isinstance(row, list | tuple) for row in data):
+        return data
+    try:
+        return np.asarray(data, dtype=np.float64)
+    except (TypeError, ValueError):  # rows of different lengths, or of something else
+        return data
+
+
 def open_memory(data: Any, columns: Columns, keys: list[str] | None) -> VectorFile:
-    """The vectors of an array, tensor or table; `keys` labels the rows."""
+    """The vectors of an array, tensor, table or data frame; `keys` labels the rows."""
+    if type(data).__module__.partition(".")[0] in ("pandas", "polars"):
+        data = _frame(data, columns)
     if "pyarrow" in sys.modules and type(data).__module__.startswith("pyarrow"):
         table = _table(data)
         if keys is not None:
@@ -85,6 +104,17 @@ def _numpy(tensor: Any) -> np.ndarray:
 
     plain = tensor.detach().cpu()
     return plain.view(torch.uint16).numpy().view("V2") if plain.dtype is torch.bfloat16 else plain.numpy()
+
+
+def _frame(frame: Any, columns: Columns) -> Any:
+    """A data frame whose columns are all floats as a matrix, if no column is asked for; any other as a table."""
+    import pyarrow as pa
+
+    polars = type(frame).__module__.startswith("polars")
+    table: pa.Table = frame.to_arrow() if polars else pa.Table.from_pandas(frame, preserve_index=False)
+    if columns != Columns() or not all(pa.types.is_floating(kind) for kind in table.schema.types):
+        return table
+    return np.column_stack([column.to_numpy() for column in table.columns])
 
 
 def _table(data: Any) -> pa.Table:

@@ -151,13 +151,14 @@ def open_vectors(
 ) -> VectorSource:
     """Open files, folders (recursive) and globs of vectors; see the module for what is read and what is refused.
 
-    - `where`: a path or several; or an array (n, d), a tensor, an Arrow table or column of lists, or several of them.
+    - `where`: a path or several; or an array (n, d), a tensor, a list of rows, an Arrow table or column of lists, a
+      data frame (a column of lists, or one column of floats per dimension), or several of them.
     - `column` chooses the array, column or field that holds the vectors, where there are several; of a CSV file with
       one column per dimension it is a pattern, such as `d*`. `group` names the one with the sequence of each row, `ids`
       the one with its id.
     - `groups`, for what is in memory: the sequence of each row.
     """
-    columns = Columns(column, group, ids)
+    columns, where = Columns(column, group, ids), memory.rows_of_numbers(where)
     places = [where] if isinstance(where, str | Path) or memory.in_memory(where) else list(where)
     if not places:
         raise UsageError("no file of vectors is named")

@@ -70,12 +70,14 @@ def _run(job: Job, side: str, rules: Sequence[Rule], out: Path) -> Run:
     settings, name = job.settings, getattr(job.settings, side)
     if (Path(name) / MANIFEST).is_file():
         return job.open_run(name)
-    if not names_model([name]):
+    given = job.given.get(side)
+    if not (names_model([name]) if given is None else callable(given)):
         job.vectors(side, column=settings.column)
         asked = {"files": [name], "column": settings.column, "sample": settings.sample, "seed": settings.seed}
-        found = perform("vectors", {**asked, "neighbours": False}, machine=job.machine, out=out)
+        own = {} if given is None else {"files": given}
+        found = perform("vectors", {**asked, "neighbours": False}, machine=job.machine, out=out, given=own)
     else:
-        found = _measured(job, name, rules, out)
+        found = _measured(job, name, given, rules, out)
         own = [record for record in found.inputs.values() if record["kind"] == "model"]
         job.inputs |= {f"model {side} {record['name']}": record for record in own}
         job.inputs |= {key: record for key, record in found.inputs.items() if record["kind"] == "data"}
@@ -83,8 +85,8 @@ def _run(job: Job, side: str, rules: Sequence[Rule], out: Path) -> Run:
     return found.run
 
 
-def _measured(job: Job, name: str, rules: Sequence[Rule], out: Path) -> Any:
-    """Measure a model at the sites of the rules: on the data that is named, or on the package's sentences."""
+def _measured(job: Job, name: str, module: Any, rules: Sequence[Rule], out: Path) -> Any:
+    """Measure a model, or a module in memory, at the sites of the rules, on the data or the package's sentences."""
     from anisoscope.inputs.sentences import sentences
     from anisoscope.runs.perform import perform
 
@@ -93,8 +95,10 @@ def _measured(job: Job, name: str, rules: Sequence[Rule], out: Path) -> Any:
     shared = {name: value for name, value in settings.items() if name in asked}
     sites = list(dict.fromkeys("embedding" if rule.site == "*" else rule.site for rule in rules))
     own = {} if job.settings.data else {"data": sentences()}
+    given = {key: job.given[key] for key in ("data", "processor") if job.given.get(key) is not None}
+    given |= own | ({} if module is None else {"models": [module]})
     shared |= {"models": [name], "sites": sites, "neighbours": False}
-    found = perform("measure", shared, machine=job.machine, out=out, given=own)
+    found = perform("measure", shared, machine=job.machine, out=out, given=given)
     if own:
         for record in found.inputs.values():
             record["in_memory"] = record["kind"] == "data"

@@ -28,6 +28,7 @@ from anisoscope.geometry.corrections import METHODS, Affine
 LEVELS = np.concatenate([np.linspace(0, 0.99, 100), 1 - np.geomspace(0.009, 1e-5, 60)])
 """At which the floor is kept; finer where thresholds are looked for."""
 _BLOCK = 512
+_PARAMETERS = ("method", "dims", "seed", "sample")
 
 
 @dataclass
@@ -55,16 +56,19 @@ class Remedy:
         if self.method not in (*METHODS, "best", "none"):
             raise UsageError("no such method", got=self.method, expected=", ".join((*METHODS, "best")))
 
-    def fit(self, x: ArrayLike, groups: Sequence[Any] | None = None, *, queries: ArrayLike | None = None) -> Self:
+    def fit(
+        self, x: ArrayLike, y: Any = None, *, groups: Sequence[Any] | None = None, queries: ArrayLike | None = None
+    ) -> Self:
         """Fit on the rows of x (n, d); `groups` names the sequence of each, of which some are held out to choose.
 
-        Where `queries` (m, d) lie elsewhere than documents, each side is centred on its own mean (`side`).
+        Where `queries` (m, d) lie elsewhere than documents, each side is centred on its own mean (`side`). `y` is what
+        pipelines pass on, and is not looked at.
         """
         self._sums = {}
-        return self.partial_fit(x, groups, queries=queries)
+        return self.partial_fit(x, y, groups=groups, queries=queries)
 
     def partial_fit(
-        self, x: ArrayLike, groups: Sequence[Any] | None = None, *, queries: ArrayLike | None = None
+        self, x: ArrayLike, y: Any = None, *, groups: Sequence[Any] | None = None, queries: ArrayLike | None = None
     ) -> Self:
         """Add rows; the map is made of all that came when it is next asked for."""
         self._add("rows", x, groups)
@@ -124,9 +128,29 @@ class Remedy:
             raise UsageError("this remedy is one for both sides", do="fit it with --queries, or leave --side out")
         return replace(self, map=replace(self.fitted(), mean=self.query_mean), query_mean=None)
 
-    def fit_transform(self, x: ArrayLike, groups: Sequence[Any] | None = None) -> NDArray[np.floating]:
+    def fit_transform(
+        self, x: ArrayLike, y: Any = None, *, groups: Sequence[Any] | None = None
+    ) -> NDArray[np.floating]:
         """`fit`, then `transform`."""
-        return self.fit(x, groups).transform(x)
+        return self.fit(x, groups=groups).transform(x)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """What it was made with, by name: `sklearn.base.clone` and grid searches read it."""
+        return {name: getattr(self, name) for name in _PARAMETERS}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Change what it was made with; it must be fitted again."""
+        made = type(self)(**{**self.get_params(), **parameters})
+        self.__dict__.update(made.__dict__)
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self.map is not None or bool(self._sums)
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import Tags, TargetTags, TransformerTags  # asked for by scikit-learn alone
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False), transformer_tags=TransformerTags())
 
     def threshold(self, rate: float) -> float:
         """The cosine that unrelated pairs exceed at this rate after the map, from pairs that were held out."""
