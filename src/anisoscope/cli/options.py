@@ -15,6 +15,7 @@ import typer
 from anisoscope.runs.settings import Settings, choices_of
 
 _PLAIN = (bool, int, float, str)
+_SINGULAR = {"models": "MODEL", "files": "FILE", "runs": "RUN"}
 
 
 def parameters(settings: type[Settings], only: Iterable[str] | None = None) -> list[inspect.Parameter]:
@@ -47,7 +48,8 @@ def _parameter(name: str, field: Any) -> inspect.Parameter:
         given["autocompletion"] = lambda incomplete: [str(c) for c in choices if str(c).startswith(incomplete)]
     elif kind is not bool:
         number = kind in (int, float) or _numbers(field.annotation)
-        given["metavar"] = extra.get("metavar") or ("N" if number else "TEXT")
+        plain = _SINGULAR.get(name, name.upper()) if extra.get("argument") else "N" if number else "TEXT"
+        given["metavar"] = extra.get("metavar") or plain
     if extra.get("complete") and not choices:
         given["autocompletion"] = _completions(extra["complete"])
     annotation = list[str] if several else kind

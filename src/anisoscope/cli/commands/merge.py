@@ -12,7 +12,7 @@ from anisoscope.cli.study import existing_option
 
 
 def merge(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs of one command with --shard 0/N … N-1/N.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs of one command with --shard 0/N … N-1/N.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run that they make.")],
     existing: Annotated[str, existing_option()] = "refuse",
     figures: Figures = True,

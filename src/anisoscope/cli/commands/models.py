@@ -34,8 +34,9 @@ def models(
     }
     for name, given in (("modality", modality), ("figure", figure)):
         if given is not None and given not in known[name]:
+            words = ", ".join(sorted(known[name], key=_by_number))
             do = nearest(given, known[name])[2:] or None
-            raise UsageError(f"there is no such {name}", got=given, expected=", ".join(sorted(known[name])), do=do)
+            raise UsageError(f"there is no such {name}", got=given, expected=words, do=do)
     entries = [(entry, at_hand(entry, models_dir)) for entry in catalogue(modality=modality, figure=figure)]
     if json:
         found = [
@@ -68,3 +69,9 @@ def models(
         table.add_row(entry.id + several, entry.modality, figures, entry.our_choice, here)
     Console().print(table)
     typer.echo(f"{sum(where is not None for _, where in entries)} of {len(entries)} are at hand (mirror or hub cache).")
+
+
+def _by_number(name: str) -> tuple[str, int, str]:
+    """Where a figure stands among the others: 3a before 11, M1 last."""
+    digits = "".join(filter(str.isdigit, name))
+    return name.rstrip("abcdefgh" + digits), int(digits or 0), name

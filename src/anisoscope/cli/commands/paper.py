@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 Named = Annotated[
-    list[str] | None, typer.Argument(metavar="FIGURE...", help="Figures by name, as 1 6a 13 M2; all by default.")
+    list[str] | None, typer.Argument(metavar="FIGURE", help="Figures by name, as 1 6a 13 M2; all by default.")
 ]
 AtScale = Annotated[
     str,

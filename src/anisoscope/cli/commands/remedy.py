@@ -29,7 +29,7 @@ def commands() -> dict[str, Any]:
 
 def apply(
     remedy: Folder,
-    files: Annotated[list[str], typer.Argument(help="Files, folders or globs of vectors.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Files, folders or globs of vectors.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The repaired file; a folder for several.")],
     column: Annotated[str | None, typer.Option(help="Column or array that holds the vectors.")] = None,
     side: Side = "document",

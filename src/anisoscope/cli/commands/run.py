@@ -36,7 +36,7 @@ def run(**given: Any) -> None:
 _PLAN = inspect.Parameter(
     "plan",
     inspect.Parameter.KEYWORD_ONLY,
-    annotation=Annotated[Path, typer.Argument(help="A run.toml, or the folder of a run.")],
+    annotation=Annotated[Path, typer.Argument(metavar="RUN", help="A run.toml, or the folder of a run.")],
 )
 _ALL = [_PLAN, *parameters(Machine), *shared_parameters()]
 run.__signature__ = inspect.Signature(_ALL)  # pyright: ignore[reportFunctionMemberAccess]

@@ -11,7 +11,7 @@ from anisoscope.cli.flags import All, Csv, Force, Json
 
 
 def show(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     all: All = False,
     json: Json = False,
     csv: Csv = None,
