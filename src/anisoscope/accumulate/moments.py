@@ -227,10 +227,10 @@ class Moments:
         omega = torch.tensor(projection(self.d, self.seed), device=x.device) if self.sketched else None
         for number, sums in enumerate(block_sums):
             rows = slice(number * GRAM_BLOCK, (number + 1) * GRAM_BLOCK)
-            apart = torch.from_numpy(np.flatnonzero(first[rows])).to(x.device)
+            apart = np.flatnonzero(first[rows])
             add_products(self._sums, "rest", x[rows], sums[0], without=apart, omega=omega)
             if len(apart):
-                firsts = x[rows][apart]
+                firsts = x[rows][torch.from_numpy(apart).to(x.device)]
                 if len(apart) <= _FEW and self.spectrum:
                     self._sums["first.second"].addmm_(firsts.double().T, firsts.double())
                 else:
