@@ -157,24 +157,40 @@ class Extremes(_Running):
         peaks = _peaks(x)
         top = peaks.amax(0)
         rising = torch.nonzero(top.cpu() >= self.tensors["greatest"])[:, 0].to(x.device)
-        blocks, columns = torch.nonzero(peaks[:, rising] == top[rising], as_tuple=True)
-        names, rows = sequences.view(np.int64), torch.arange(_BLOCK, device=x.device)
-        for block, column in zip(
-            blocks.split(_AT_ONCE // _BLOCK), rising[columns].split(_AT_ONCE // _BLOCK), strict=True
-        ):
-            places = (block[:, None] * _BLOCK + rows).clamp_(max=len(x) - 1)  # (c, _BLOCK)
-            at, offset = torch.nonzero(x[places, column[:, None]].abs_() == top[column][:, None], as_tuple=True)
-            row, owner = places[at, offset].cpu().numpy(), column[at].cpu().numpy()
-            order = np.lexsort((positions[row], names[row], owner))
+        blocks, column = torch.nonzero(peaks[:, rising] == top[rising], as_tuple=True)  # most have one block
+        if not len(blocks):
+            return
+        numbers, counts = torch.unique_consecutive(blocks, return_counts=True)
+        columns = rising[column]
+        parts = zip(numbers.tolist(), columns.split(counts.tolist()), strict=True)
+        row = np.concatenate([_rows_of(x, some, top[some], number, sequences, positions) for number, some in parts])
+        where = np.stack([sequences[row].view(np.int64), positions[row], np.zeros_like(row)], 1)
+        owner = columns.cpu().numpy()
+        if len(owner) > len(rising):  # the same in several blocks: the earliest
+            order = np.lexsort((where[:, 1], where[:, 0], owner))
             owner, first = np.unique(owner[order], return_index=True)
-            row = row[order[first]]
-            self._take(owner, top[torch.from_numpy(owner)].cpu(), np.stack([names[row], positions[row], 0 * row], 1))
+            where = where[order[first]]
+        self._take_at(torch.from_numpy(owner), top.cpu().double()[owner], torch.from_numpy(where))
 
-    def _take(self, columns: NDArray[np.int64], greatest: Tensor, where: NDArray[np.int64]) -> None:
+    def _take_at(self, columns: Tensor, greatest: Tensor, where: Tensor) -> None:
         """Take over maxima of some dimensions."""
-        found = {name: tensor.clone() for name, tensor in self.tensors.items()}
-        found["greatest"][columns], found["where"][columns] = greatest.double(), torch.from_numpy(where)
-        self.take(found)
+        some = Extremes.from_state({name: tensor[columns] for name, tensor in self.tensors.items()})
+        some.take({"greatest": greatest, "where": where})
+        for name, tensor in some.tensors.items():
+            self.tensors[name][columns] = tensor
+
+
+def _rows_of(
+    x: Tensor, columns: Tensor, top: Tensor, block: int, sequences: Keys, positions: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The row of a block that holds the largest |x| of each of some dimensions; of several the earliest."""
+    start, rows = block * _BLOCK, slice(block * _BLOCK, (block + 1) * _BLOCK)
+    some = x[rows].abs() if len(columns) == x.shape[1] else x[rows].index_select(1, columns).abs_()
+    marked = some == top
+    if int(marked.count_nonzero()) == len(columns):
+        return start + marked.byte().argmax(0).cpu().numpy()
+    order = np.lexsort((positions[rows], sequences[rows].view(np.int64)))
+    return start + order[marked[torch.from_numpy(order).to(x.device)].byte().argmax(0).cpu().numpy()]
 
 
 def _peaks(x: Tensor) -> Tensor:

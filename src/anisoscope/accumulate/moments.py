@@ -206,6 +206,8 @@ class Moments:
         n, named = totals[0], dict(zip(("n", "norm", "norm2", "fourth"), totals, strict=True))
         target = torch.from_numpy(np.arange(self.groups) if keys is None else groups).to(self.device)
         for p, part in enumerate(PARTS):
+            if not bool(n[p::2].any()):
+                continue
             self._sums[f"{part}.unit2"] += found.unit2[p]
             for name, values in (named | {"x": found.sums[:, 0], "unit": found.sums[:, 1]}).items():
                 self._sums[f"{part}.{name}"].index_add_(0, target, values[p::2].to(self._sums[f"{part}.{name}"].dtype))
