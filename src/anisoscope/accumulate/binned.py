@@ -13,7 +13,6 @@ Nothing is rounded to less than float64: the sums of n rows are right to about n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import torch
@@ -183,9 +182,11 @@ class _Room:
         self.blocks, self.weights = torch.empty(2, most, d, **made), torch.ones(3, most, **made)
         self.picked = torch.empty(most if picks else 0, d, dtype=x.dtype, device=x.device)
         self.ones = torch.ones(d, **made)
-        self.of = cache(self._views)
+        self._known: dict[int, tuple[torch.Tensor, ...]] = {}
 
-    def _views(self, size: int) -> tuple[torch.Tensor, ...]:
+    def of(self, size: int) -> tuple[torch.Tensor, ...]:
         """z, y, the weights 1 and 1/‖z‖ of sums (2, b), the second of them, and 1/‖z‖²."""
-        weights = self.weights[:, :size]
-        return *self.blocks[:, :size], weights[:2], weights[1], weights[2]
+        if size not in self._known:
+            weights = self.weights[:, :size]
+            self._known[size] = *self.blocks[:, :size], weights[:2], weights[1], weights[2]
+        return self._known[size]
