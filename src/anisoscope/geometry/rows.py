@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from anisoscope.errors import InputError
 
 BLOCK_NUMBERS = 4_000_000
-_CACHED = 2**17  # float64 numbers that stay in the cache
 """Float64 numbers in one block: 32 MB."""
+_CACHED = 2**17  # float64 numbers that stay in the cache
 
 
 def as_rows(x: ArrayLike) -> np.ndarray:
