@@ -10,7 +10,6 @@ import torch
 
 from anisoscope.accumulate.attention.score_bins import count_cells, fold_cells, score_edges
 from anisoscope.accumulate.attention.tiles import _median
-from anisoscope.accumulate.binned import BLOCK
 from anisoscope.accumulate.moments import Moments
 from anisoscope.accumulate.threads import by_slices, shared_out
 
@@ -39,12 +38,12 @@ def test_medians_and_counts_are_those_of_numpy(threads: int, keys: int) -> None:
 
 @pytest.mark.parametrize("inference", [False, True])
 def test_moments_are_those_of_brute_force(threads: int, inference: bool) -> None:
-    """Five blocks of rows, so that three threads have two, two and one; a sequence goes on in the next chunk."""
-    x = torch.randn(2 * BLOCK * 5, 6, generator=torch.Generator().manual_seed(0)) + 0.5
+    """Stretches of 40 rows, which three threads share; a sequence goes on in the next chunk."""
+    x = torch.randn(2 * 2560, 6, generator=torch.Generator().manual_seed(0)) + 0.5
     keys, positions = np.repeat(np.arange(len(x) // 40, dtype=np.uint64), 40), np.tile(np.arange(40), len(x) // 40)
     moments = Moments(6)
     with torch.inference_mode(inference):
-        for part in np.split(np.arange(len(x)), 2):
+        for part in np.split(np.arange(len(x)), [2570]):
             some = x.clone()[part]
             moments.update(some, sequences=keys[part], positions=positions[part], first=positions[part] == 0)
     moments.seal()

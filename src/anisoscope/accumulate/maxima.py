@@ -10,7 +10,7 @@ themselves: the mean query and the mean key are known only at the end, and only 
 float64 of the vectors as the model made them.
 
 `Extremes` holds the largest |x| of each dimension of a cloud. Where it was is looked up only in the dimensions whose
-maximum rises, so that most blocks of rows cost no more than their least and greatest entries.
+maximum rises, and only in the blocks of rows that hold it, so that most rows cost no more than their greatest entries.
 
 Memory O(heads · d_head) and O(d), constant in the corpus; time one pass over scores, two over activations.
 """
@@ -27,9 +27,10 @@ from torch import Tensor
 
 from anisoscope.accumulate.attention.heads import Positions, by_row, zeros
 from anisoscope.accumulate.keys import Keys
+from anisoscope.accumulate.threads import by_slices
 from anisoscope.errors import StoreError
 
-_BLOCK = 512  # rows that are looked through at a time
+_BLOCK = 128  # rows that are looked through at a time: they stay in the cache
 _AT_ONCE = 2**22  # numbers of keys in float64 (32 MB), however many rows tie: a first token scores alike everywhere
 ROUNDING = 1e-5  # scores of a row that differ by less may change places with the shape of a batch
 
@@ -153,23 +154,56 @@ class Extremes(_Running):
 
     def update(self, x: Tensor, sequences: Keys, positions: NDArray[np.int64]) -> None:
         """Add finite vectors x (n, d) of the given sequences and positions."""
-        for start in range(0, len(x), _BLOCK):
-            rows = slice(start, start + _BLOCK)
-            self._add(x[rows], sequences[rows].view(np.int64), positions[rows])
-
-    def _add(self, x: Tensor, names: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
-        greatest = torch.maximum(x.amax(0), -x.amin(0))
-        rising = torch.nonzero(greatest.double().cpu() >= self.tensors["greatest"])[:, 0]
-        if not len(rising):
+        peaks = _peaks(x)
+        top = peaks.amax(0)
+        rising = torch.nonzero(top.cpu() >= self.tensors["greatest"])[:, 0].to(x.device)
+        blocks, column = torch.nonzero(peaks[:, rising] == top[rising], as_tuple=True)  # most have one block
+        if not len(blocks):
             return
-        columns = rising.to(x.device)
-        marked = x.index_select(1, columns).abs_() == greatest[columns]
-        order = np.lexsort((positions, names)) if int(marked.sum()) > len(rising) else np.arange(len(x))
-        rows = order[marked[torch.from_numpy(order).to(x.device)].int().argmax(0).cpu().numpy()]
-        found = {name: tensor.clone() for name, tensor in self.tensors.items()}
-        found["greatest"][rising] = greatest[columns].double().cpu()
-        found["where"][rising] = torch.from_numpy(np.stack([names[rows], positions[rows], np.zeros_like(rows)], 1))
-        self.take(found)
+        numbers, counts = torch.unique_consecutive(blocks, return_counts=True)
+        columns = rising[column]
+        parts = zip(numbers.tolist(), columns.split(counts.tolist()), strict=True)
+        row = np.concatenate([_rows_of(x, some, top[some], number, sequences, positions) for number, some in parts])
+        where = np.stack([sequences[row].view(np.int64), positions[row], np.zeros_like(row)], 1)
+        owner = columns.cpu().numpy()
+        if len(owner) > len(rising):  # the same in several blocks: the earliest
+            order = np.lexsort((where[:, 1], where[:, 0], owner))
+            owner, first = np.unique(owner[order], return_index=True)
+            where = where[order[first]]
+        self._take_at(torch.from_numpy(owner), top.cpu().double()[owner], torch.from_numpy(where))
+
+    def _take_at(self, columns: Tensor, greatest: Tensor, where: Tensor) -> None:
+        """Take over maxima of some dimensions."""
+        some = Extremes.from_state({name: tensor[columns] for name, tensor in self.tensors.items()})
+        some.take({"greatest": greatest, "where": where})
+        for name, tensor in some.tensors.items():
+            self.tensors[name][columns] = tensor
+
+
+def _rows_of(
+    x: Tensor, columns: Tensor, top: Tensor, block: int, sequences: Keys, positions: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The row of a block that holds the largest |x| of each of some dimensions; of several the earliest."""
+    start, rows = block * _BLOCK, slice(block * _BLOCK, (block + 1) * _BLOCK)
+    some = x[rows].abs() if len(columns) == x.shape[1] else x[rows].index_select(1, columns).abs_()
+    marked = some == top
+    if int(marked.count_nonzero()) == len(columns):
+        return start + marked.byte().argmax(0).cpu().numpy()
+    order = np.lexsort((positions[rows], sequences[rows].view(np.int64)))
+    return start + order[marked[torch.from_numpy(order).to(x.device)].byte().argmax(0).cpu().numpy()]
+
+
+def _peaks(x: Tensor) -> Tensor:
+    """The largest |x| of each dimension in each block of rows, (blocks, d)."""
+    peaks = torch.empty(-(-len(x) // _BLOCK), x.shape[1], dtype=x.dtype, device=x.device)
+
+    def look(some: slice) -> None:
+        room = torch.empty(min(_BLOCK, len(x)), x.shape[1], dtype=x.dtype, device=x.device)
+        for number, rows in enumerate(x[some.start * _BLOCK : some.stop * _BLOCK].split(_BLOCK), some.start):
+            torch.amax(torch.abs(rows, out=room[: len(rows)]), 0, out=peaks[number])
+
+    by_slices(look, len(peaks), device=x.device)
+    return peaks
 
 
 def _candidates(peaks: Tensor, order: Callable[[], NDArray[np.int64]]) -> tuple[Tensor, Tensor]:

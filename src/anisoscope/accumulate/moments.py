@@ -32,7 +32,7 @@ import torch
 from numpy.typing import NDArray
 
 from anisoscope.accumulate.attention.heads import under
-from anisoscope.accumulate.binned import BLOCK, GRAM_BLOCK, binned, zeros
+from anisoscope.accumulate.binned import GRAM_BLOCK, Binned, binned, zeros
 from anisoscope.accumulate.keys import GROUPS, Keys, group_of
 from anisoscope.accumulate.maxima import Extremes
 from anisoscope.accumulate.products import NARROW, add_products
@@ -40,9 +40,8 @@ from anisoscope.accumulate.reservoir import CAPACITY, Reservoir
 from anisoscope.accumulate.sequences import Finished, Sequences
 from anisoscope.accumulate.sketch import COLUMNS, projection
 from anisoscope.accumulate.sums import LONG, Sample, Sums, sums_of
-from anisoscope.accumulate.threads import by_slices, shared_out
+from anisoscope.accumulate.threads import shared_out
 from anisoscope.errors import UsageError
-from anisoscope.geometry.scale import SAFE
 
 LARGEST_SPECTRUM = 4096  # above this d, a d×d matrix is not built: the spectrum comes from a sketch
 _HUGE = 65_536  # above this d (flattened maps) no sketch either, and fewer jackknife groups: sums stay in memory
@@ -156,20 +155,24 @@ class Moments:
     def _add(
         self, x: torch.Tensor, sequences: Keys, positions: NDArray[np.int64], first: NDArray[np.bool_], *, whole: bool
     ) -> None:
-        norms = self._norms(x)
-        good = self._count_bad(norms, first)
+        if not len(x):
+            return
+        keys, sequence_of = _distinct(sequences)
+        groups = group_of(keys, groups=self.groups)  # (S,)
+        singletons = whole and len(keys) == len(x)
+        bin_of, bins = (groups[sequence_of], self.groups) if singletons else (sequence_of, len(keys))
+        found, totals, norms = binned(x, 2 * bin_of + first, 2 * bins, gram=self.spectrum or self.sketched)
+        good = self._good(norms, first)
         if not good.all():
             kept = torch.from_numpy(good).to(x.device)
-            x, norms = x[kept], norms[kept]
-            sequences, positions, first = sequences[good], positions[good], first[good]
-        if not len(x):
+            self._add(x[kept], sequences[good], positions[good], first[good], whole=whole)
             return
         self.reservoir.offer(x, sequences, positions, first)
         if self.extremes is not None:
             self.extremes.update(x, sequences, positions)
-        block_sums = self._add_directions(x, norms, sequences, first, whole=whole)
+        self._add_directions(found, totals, None if singletons else keys, groups, whole=whole)
         if self.spectrum or self.sketched:
-            self._add_second_moment(x, norms, first, block_sums)
+            self._add_second_moment(x, norms, first, found.blocks)
 
     def arrivals(self, sequences: Keys | None, n: int) -> NDArray[np.int64]:
         """The places that `update` would give n rows of these sequences; counts them, so give them to it."""
@@ -185,62 +188,38 @@ class Moments:
         x = x if x.dtype == torch.float64 else x.float()
         return x.to(self.device)
 
-    def _norms(self, x: torch.Tensor) -> torch.Tensor:
-        norms = torch.empty(len(x), dtype=torch.float64, device=x.device)
-
-        def work(rows: slice) -> None:
-            room = self._zeros(min(BLOCK, len(x)), self.d)
-            for start in range(rows.start, rows.stop, BLOCK):
-                some = slice(start, min(start + BLOCK, rows.stop))
-                torch.linalg.vector_norm(room[: some.stop - start].copy_(x[some]), dim=1, out=norms[some])
-
-        by_slices(work, len(x), multiple=BLOCK, device=x.device)
-        if x.dtype == torch.float64:
-            self._rescaled(x, norms)
-        return norms
-
-    def _rescaled(self, x: torch.Tensor, norms: torch.Tensor) -> None:
-        """Compute those norms again whose squares float64 cannot hold, of vectors divided by their largest entry."""
-        lost = torch.nonzero(~((norms > SAFE[0]) & (norms < SAFE[1])))[:, 0]
-        if len(lost):
-            largest = x[lost].abs().amax(1, keepdim=True)
-            scale = torch.where((largest > 0) & largest.isfinite(), largest, 1.0)
-            norms[lost] = torch.linalg.vector_norm(x[lost] / scale, dim=1) * scale[:, 0]
-
-    def _count_bad(self, norms: torch.Tensor, first: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Count and mark the rows that have no direction: zero vectors, and vectors that are not finite."""
+    def _good(self, norms: torch.Tensor, first: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Mark the rows that have a direction; zero vectors, and vectors that are not finite, are counted."""
         values = norms.cpu().numpy()
         finite, zero = np.isfinite(values), values == 0
-        for part, chosen in (("rest", ~first), ("first", first)):
-            self._sums[f"{part}.nonfinite"] += int((~finite & chosen).sum())
-            self._sums[f"{part}.zero"] += int((zero & chosen).sum())
-        return finite & ~zero
+        good = finite & ~zero
+        if not good.all():
+            for part, chosen in (("rest", ~first), ("first", first)):
+                self._sums[f"{part}.nonfinite"] += int((~finite & chosen).sum())
+                self._sums[f"{part}.zero"] += int((zero & chosen).sum())
+        return good
 
     def _add_directions(
-        self, x: torch.Tensor, norms: torch.Tensor, sequences: Keys, first: NDArray[np.bool_], *, whole: bool
-    ) -> torch.Tensor:
-        """Add everything but the second moment; Σx of each block of rows and part, (blocks, 2, d)."""
-        keys, sequence_of = _distinct(sequences)
-        singletons = whole and len(keys) == len(x)
-        groups = group_of(keys, groups=self.groups)  # (S,)
-        bin_of, bins = (groups[sequence_of], self.groups) if singletons else (sequence_of, len(keys))
-        gram = self.spectrum or self.sketched
-        found, totals = binned(x, norms, 2 * bin_of + first, 2 * bins, first, gram=gram)
+        self, found: Binned, totals: torch.Tensor, keys: Keys | None, groups: NDArray[np.int64], *, whole: bool
+    ) -> None:
+        """Add everything but the second moment: sums by sequence, or by group (no keys) where each has one vector."""
         n, named = totals[0], dict(zip(("n", "norm", "norm2", "fourth"), totals, strict=True))
-        target = torch.from_numpy(np.arange(self.groups) if singletons else groups).to(self.device)
+        target = torch.from_numpy(np.arange(self.groups) if keys is None else groups).to(self.device)
         for p, part in enumerate(PARTS):
+            if not bool(n[p::2].any()):
+                continue
             self._sums[f"{part}.unit2"] += found.unit2[p]
-            for name, values in (named | {"x": found.x, "unit": found.unit}).items():
+            for name, values in (named | {"x": found.sums[:, 0], "unit": found.sums[:, 1]}).items():
                 self._sums[f"{part}.{name}"].index_add_(0, target, values[p::2].to(self._sums[f"{part}.{name}"].dtype))
-            if singletons:  # ‖u‖² = 1, and one vector makes n_s² = 1
+            if keys is None:  # ‖u‖² = 1, and one vector makes n_s² = 1
                 for name in ("energy", "pairs", "sequences"):
                     self._sums[f"{part}.{name}"].index_add_(0, target, n[p::2])
-        if singletons:
+        if keys is None:
             self._sums["cross.sequences"].index_add_(0, target, n[0::2] + n[1::2])
-        else:
-            counts = n.cpu().numpy().astype(np.int64).reshape(-1, 2)
-            self._add_finished(self._sequences.add(keys, found.unit.unflatten(0, (-1, 2)), counts, whole=whole))
-        return found.blocks
+            return
+        counts = n.cpu().numpy().astype(np.int64).reshape(-1, 2)
+        unit = found.sums[:, 1].unflatten(0, (-1, 2))  # (S, 2, d)
+        self._add_finished(self._sequences.add(keys, unit, counts, whole=whole))
 
     def _add_second_moment(
         self, x: torch.Tensor, norms: torch.Tensor, first: NDArray[np.bool_], block_sums: torch.Tensor
@@ -250,10 +229,10 @@ class Moments:
         omega = torch.tensor(projection(self.d, self.seed), device=x.device) if self.sketched else None
         for number, sums in enumerate(block_sums):
             rows = slice(number * GRAM_BLOCK, (number + 1) * GRAM_BLOCK)
-            apart = torch.from_numpy(np.flatnonzero(first[rows])).to(x.device)
+            apart = np.flatnonzero(first[rows])
             add_products(self._sums, "rest", x[rows], sums[0], without=apart, omega=omega)
             if len(apart):
-                firsts = x[rows][apart]
+                firsts = x[rows][torch.from_numpy(apart).to(x.device)]
                 if len(apart) <= _FEW and self.spectrum:
                     self._sums["first.second"].addmm_(firsts.double().T, firsts.double())
                 else:

@@ -8,15 +8,17 @@ rank two in float64: with y = x − μ and r = Σx − bμ,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from anisoscope.accumulate.threads import by_slices
 
 _PANEL = 128
 NARROW = 1024  # dimensions above which a product keeps all threads busy
-_ROWS = 1024  # in a slice at least
+_ROWS = 1024  # about their mean at a time: they stay in the cache
 
 
 def add_products(
@@ -25,47 +27,59 @@ def add_products(
     x: torch.Tensor,
     total: torch.Tensor,
     *,
-    without: torch.Tensor | None = None,
+    without: NDArray[np.int64] | None = None,
     omega: torch.Tensor | None = None,
 ) -> None:
-    """Add a block with Σx = `total`, some of its rows left out: those become zero, nothing is gathered."""
-    n = len(x) - (0 if without is None else len(without))
+    """Add a block with Σx = `total`, some of its rows (sorted) left out: those become zero, nothing is gathered."""
+    without = np.zeros(0, dtype=np.int64) if without is None else without
+    n = len(x) - len(without)
     if not n:
         return
     mean = (total / n).to(x.dtype)
-    shift, y = mean.double(), torch.empty_like(x)
-    by_slices(lambda rows: torch.sub(x[rows], mean, out=y[rows]), len(x), multiple=_ROWS, device=x.device)
-    if without is not None and len(without):
-        y[without] = 0.0
+    shift = mean.double()
     half = total - 0.5 * n * shift
     left, right = torch.stack([half, shift], 1), torch.stack([shift, half])
     if omega is None:
         second = sums[f"{part}.second"]
-        second += _gram(y)
+        for gram in _grams(x, mean, without):
+            second += gram
         second.addmm_(left, right)
         sums[f"{part}.single"].add_(n * (x.dtype == torch.float32))
         return
-    sketch, square = sums[f"{part}.sketch"], sums[f"{part}.square"]
-    sketch += (y.T @ (y @ omega.to(y.dtype))).double()
+    sketch, square, omega32 = sums[f"{part}.sketch"], sums[f"{part}.square"], omega.to(x.dtype)
+    for y in _centred(x, mean, without, slice(0, len(x))):
+        sketch += y.T @ (y @ omega32)
+        square += y.square().sum(0, dtype=torch.float64)
     sketch.addmm_(left, right @ omega)
-    square += y.square().sum(0, dtype=torch.float64) + 2 * half * shift
+    square += 2 * half * shift
 
 
-def _gram(y: torch.Tensor) -> torch.Tensor:
-    """yᵀy in float64; of a few hundred dimensions the sum of those of slices of rows, one per thread."""
-    if y.shape[1] > NARROW:
-        return _panels(y).double()
-    slices = by_slices(lambda rows: _panels(y[rows]), len(y), multiple=_ROWS, device=y.device)
-    return sum((one.double() for one in slices[1:]), slices[0].double())
+def _centred(x: torch.Tensor, mean: torch.Tensor, without: NDArray[np.int64], rows: slice) -> Iterator[torch.Tensor]:
+    """x − μ of some rows, a few at a time and in the same memory."""
+    room = torch.empty(min(_ROWS, rows.stop - rows.start), x.shape[1], dtype=x.dtype, device=x.device)
+    for start in range(rows.start, rows.stop, _ROWS):
+        stop = min(start + _ROWS, rows.stop)
+        y = torch.sub(x[start:stop], mean, out=room[: stop - start])
+        begin, end = np.searchsorted(without, [start, stop])
+        if end > begin:
+            y[torch.from_numpy(without[begin:end] - start).to(x.device)] = 0.0
+        yield y
 
 
-def _panels(y: torch.Tensor) -> torch.Tensor:
-    """yᵀy, by panels of one triangle: what is symmetric is computed once."""
-    d = y.shape[1]
-    gram = torch.empty(d, d, dtype=y.dtype, device=y.device)
-    for start in range(0, d, _PANEL):
-        stop = min(start + _PANEL, d)
-        panel = y[:, start:stop].T @ y[:, :stop]
-        gram[start:stop, :stop] = panel
-        gram[:start, start:stop] = panel[:, :start].T
-    return gram
+def _grams(x: torch.Tensor, mean: torch.Tensor, without: NDArray[np.int64]) -> list[torch.Tensor]:
+    """Σyyᵀ of y = x − μ in the precision of x; of a few hundred dimensions in parts, one per thread."""
+
+    def work(rows: slice) -> torch.Tensor:
+        gram = torch.zeros(x.shape[1], x.shape[1], dtype=x.dtype, device=x.device)
+        for y in _centred(x, mean, without, rows):
+            for start in range(0, len(gram), _PANEL):  # of one triangle: what is symmetric is computed once
+                stop = min(start + _PANEL, len(gram))
+                gram[start:stop, :stop].addmm_(y[:, start:stop].T, y[:, :stop])
+        for start in range(0, len(gram), _PANEL):
+            stop = min(start + _PANEL, len(gram))
+            gram[:start, start:stop] = gram[start:stop, :start].T
+        return gram
+
+    if x.shape[1] > NARROW:
+        return [work(slice(0, len(x)))]
+    return by_slices(work, len(x), multiple=_ROWS, device=x.device)

@@ -24,9 +24,9 @@ def outlier_dimensions(variances: ArrayLike, *, factor: float = 5.0) -> list[int
     ("Outlier Dimensions Encode Task-Specific Knowledge"), factor 5 [from memory, unchecked against the paper].
     """
     values = np.asarray(variances, dtype=np.float64)
-    order = np.argsort(-values, kind="stable")
     bar = factor * values.mean()
-    return [int(k) for k in order if values[k] >= bar and bar > 0]
+    above = np.flatnonzero((values >= bar) & (bar > 0))
+    return above[np.argsort(-values[above], kind="stable")].tolist()
 
 
 def kurtosis(fourth: ArrayLike, sum_norm2: ArrayLike, n: ArrayLike) -> Values:

@@ -15,6 +15,7 @@ from anisoscope.errors import InputError
 
 BLOCK_NUMBERS = 4_000_000
 """Float64 numbers in one block: 32 MB."""
+_CACHED = 2**17  # float64 numbers that stay in the cache
 
 
 def as_rows(x: ArrayLike) -> np.ndarray:
@@ -59,7 +60,7 @@ def in_span(x: ArrayLike) -> np.ndarray:
     rows = np.asarray(x)
     m, d = rows.shape
     triangle = np.zeros((0, m))
-    for block in row_blocks(d, m):
+    for block in row_blocks(d, m, numbers=max(_CACHED, 2 * m * m)):  # columns are turned one by one: from the cache
         triangle = np.asarray(np.linalg.qr(np.concatenate([triangle, rows[:, block].T]), mode="r"))
     first: dict[bytes, int] = {}
     return triangle.T[[first.setdefault(row.tobytes(), number) for number, row in enumerate(rows)]]

@@ -43,15 +43,16 @@ def extreme_estimates(
 
 def _activations(extremes: Extremes, sample: Sample, sums: Sums) -> list[Estimate]:
     largest, where = extremes.tensors["greatest"].numpy(), extremes.tensors["where"].numpy()
-    order = np.argsort(-largest, kind="stable")
-    top = float(largest[order[0]])
+    at = int(largest.argmax())
+    top = float(largest[at])
     median = float(np.median(np.abs(sample.x[:SAMPLED]))) if len(sample) else None
-    place = f"dimension {order[0]} at position {where[order[0], 1]}"
+    place = f"dimension {at} at position {where[at, 1]}"
     rms = (sums.sum_norm2 / (sums.n * sums.d)) ** 0.5
     times = expected_maximum(sums.n * sums.d, absolute=True)
     null = None if times is None or not np.isfinite(rms) else times * rms
     bar = np.inf if median is None else max(THRESHOLDS.massive_value, THRESHOLDS.massive_ratio * median)
-    massive = [int(k) for k in order if largest[k] > bar]
+    above = np.flatnonzero(largest > bar)
+    massive = above[np.argsort(-largest[above], kind="stable")].tolist()
     named = ", ".join(f"{k} (position {where[k, 1]})" for k in massive[:NAMED]) + " …" * (len(massive) > NAMED)
     told = {"massive_activation_ratio": (ratio(top, median or 0.0), place)}
     told |= {"massive_dimensions": (float(len(massive)), named)}

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, get_args, runtime_checkable
 
@@ -202,10 +203,15 @@ class FileSource(Generic[Item]):
         keys = [file.key.encode() for file in self.files]
         for file in self.files:
             self._check(file)
-        contents = list(file_digests(self.files))
+        contents = self._contents
         for file in self.files:
             self._check(file)
         return digest([*(text.encode() for text in self.settings()), *keys, *contents])
+
+    @cached_property
+    def _contents(self) -> list[bytes]:
+        """Read once: the fingerprint is asked for several times, and of files that have not changed."""
+        return list(file_digests(self.files))
 
 
 def open_source(

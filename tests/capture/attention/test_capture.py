@@ -122,7 +122,7 @@ def test_probabilities_equal_the_librarys_eager_attention(name: str) -> None:
     assert set(found) == set(expected)
     for site, (weights, valid) in found.items():
         rows = valid[:, None, :, None]  # rows of padding are nobody's
-        torch.testing.assert_close(weights * rows, expected[site] * rows, rtol=0, atol=1e-6)
+        torch.testing.assert_close(weights * rows, expected[site] * rows, rtol=0, atol=3e-6)  # float32
 
 
 def test_cvt_is_rebuilt_with_its_own_scale() -> None:

@@ -1,6 +1,7 @@
 """Every format with its own writer: what comes out is what went in, whatever the size of the blocks."""
 
 import csv
+import hashlib
 import json
 import os
 import shutil
@@ -268,6 +269,17 @@ def test_one_changed_number_changes_the_fingerprint(tmp_path):
     prints = {open_vectors([tmp_path / name]).fingerprint() for name in ("a.npy", "b.npy")}
     assert len(prints) == 2
     assert open_vectors([tmp_path / "a.npy", tmp_path / "b.npy"]).fingerprint() not in prints
+
+
+def test_a_fingerprint_reads_the_bytes_once_and_still_sees_a_file_change(tmp_path, monkeypatch):
+    np.save(tmp_path / "a.npy", X)
+    source, reads, digest = open_vectors(tmp_path / "a.npy"), [], hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda *given: reads.append(1) or digest(*given))
+    assert source.fingerprint() == source.fingerprint()
+    assert len(reads) == 1
+    np.save(tmp_path / "a.npy", X[:-1])
+    with pytest.raises(InputError, match="changed"):
+        source.fingerprint()
 
 
 BIG = (130_000, 768)  # 400 MB as float32

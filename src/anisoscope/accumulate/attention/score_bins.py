@@ -45,8 +45,10 @@ def count_cells(scores: Tensor) -> Tensor:
     cells = scores.float().view(torch.int32) >> _SHIFT  # negative where the score is
     cells += (torch.arange(heads, dtype=torch.int32, device=scores.device) * CELLS + CELLS // 2).view(1, -1, 1, 1)
     flat = cells.flatten()
-    counts = by_slices(lambda some: torch.bincount(flat[some], minlength=heads * CELLS), len(flat))
-    return torch.stack(counts).sum(0).view(heads, CELLS).cpu()
+    total, *others = by_slices(lambda some: torch.bincount(flat[some], minlength=heads * CELLS), len(flat))
+    for other in others:
+        total += other
+    return total.view(heads, CELLS).cpu()
 
 
 def fold_cells(cells: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Protocol
 
 import numpy as np
@@ -19,7 +18,7 @@ from torch import Tensor
 from anisoscope.accumulate.attention.score_bins import CELLS, count_cells
 from anisoscope.accumulate.attention.spread import Block, Chunk, RowSpread, SharedSpread
 from anisoscope.accumulate.maxima import ScoredPairs
-from anisoscope.accumulate.threads import by_slices
+from anisoscope.accumulate.threads import by_slices, shared_out
 
 COLLAPSED = 0.1  # a row with less than this share of the entropy of uniform attention has collapsed
 ONE_KEY = 0.99  # a row with a probability above this is on one key
@@ -30,7 +29,8 @@ class Scored(ScoredPairs, Protocol):
 
     @property
     def kind(self) -> str: ...
-    def chunks(self) -> Iterable[Chunk]: ...
+    def blocks(self) -> list[slice]: ...
+    def chunks(self, block: slice | None = None) -> Iterable[Chunk]: ...
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class CallRows:
 
 def read_rows(call: Scored) -> CallRows:
     """Walk the tiles of a call once: some sequences, all their rows, the next sequences."""
-    assert call.scaling is not None
+    scaling = call.scaling
+    assert scaling is not None
     batch, heads, queries, _ = call.score_queries.shape
     keys = call.score_keys.shape[2]
     seen_keys = _seen_keys(call)
@@ -58,22 +59,30 @@ def read_rows(call: Scored) -> CallRows:
     own = call.kind == "self" and queries == keys
     spread_of = SharedSpread if call.visible is None or call.visible.shape[1] == 1 else RowSpread
     values: dict[str, Tensor] = {}
-    sums: list[tuple[Tensor, Tensor, Tensor]] = []
-    cells = torch.zeros(heads, CELLS, dtype=torch.int64)
-    for (start, stop), chunks in groupby(call.chunks(), key=lambda chunk: (chunk.batch.start, chunk.batch.stop)):
-        some = slice(start, stop)
+
+    def work(some: slice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The sums of one block of sequences; what its rows say is put into `values`."""
         block = Block(call.score_queries[some], call.score_keys[some], seen[some], counted[some], seen_keys[some])
-        spread = spread_of(block, call.scaling)
-        for chunk in chunks:
+        spread, cells = spread_of(block, scaling), torch.zeros(heads, CELLS, dtype=torch.int64)
+        for chunk in call.chunks(some):
             tile = _tile_statistics(chunk, seen[some, chunk.rows], first[some], own=own) | spread.take(chunk)
             cells += _count(chunk, counted[some, chunk.rows])
             for name, value in tile.items():
                 if name not in values:
-                    values[name] = value.new_empty(batch, heads, queries)
+                    values.setdefault(name, value.new_empty(batch, heads, queries))
                 values[name][some, :, chunk.rows] = value
-        sums.append(spread.sums())
-    query, spreads, pulls = (torch.cat(parts) for parts in zip(*sums, strict=True))
-    return CallRows(seen, counted, values, cells, query, spreads, pulls)
+        return cells, *spread.sums()
+
+    blocks = call.blocks()
+    if len(blocks) < torch.get_num_threads():  # too few to give each thread its own: all work on each
+        found = [work(block) for block in blocks]
+    else:
+        with shared_out():
+            parts = by_slices(lambda some: [work(block) for block in blocks[some]], len(blocks), device=seen.device)
+        found = [one for part in parts for one in part]
+    cells, *sums = zip(*found, strict=True)
+    query, spreads, pulls = (torch.cat(parts) for parts in sums)
+    return CallRows(seen, counted, values, torch.stack(cells).sum(0), query, spreads, pulls)
 
 
 def _full(call: Scored, batch: int, queries: int) -> Tensor:

@@ -110,10 +110,17 @@ class AttentionCall:
         batch, heads, queries, _ = self.score_queries.shape
         return self.values.new_empty(batch, queries, heads, self.values.shape[-1])
 
-    def chunks(self) -> Iterator[RowChunk]:
-        """Scores and probabilities, tile by tile. Use a chunk before asking for the next."""
-        for tile in range(len(self._tiles)):
-            yield self._attend(tile)
+    def blocks(self) -> list[slice]:
+        """The sequences of the batch whose tiles follow one another; several threads may walk through theirs."""
+        if self.values is not None:
+            _ = self._context  # made before threads write to it
+        return [slice(*ends) for ends in dict.fromkeys((batch.start, batch.stop) for batch, _, _ in self._tiles)]
+
+    def chunks(self, block: slice | None = None) -> Iterator[RowChunk]:
+        """Scores and probabilities, tile by tile, of all or of one of the `blocks`. Use each before asking for more."""
+        for tile, (batch, _, _) in enumerate(self._tiles):
+            if block is None or batch == block:
+                yield self._attend(tile)
 
     def context(self) -> Tensor:
         """The output of the layer, (B, Tq, heads, d_value): tiles that nobody asked for are computed now."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,7 @@ def _open_arrays(arrays: Sequence[Any], columns: Columns, groups: Sequence[Any] 
         own = None if keys is None else list(keys if last else islice(keys, len(array)))
         vectors = memory.open_memory(array, columns, own)
         key = memory.NAME if len(arrays) == 1 else f"{memory.NAME} {number}"
-        opened.append(Opened(key, vectors, lambda vectors=vectors: memory.digest_of(vectors), lambda: None))
+        opened.append(Opened(key, vectors, cache(partial(memory.digest_of, vectors)), lambda: None))
     _check_dimensions(opened)
     return VectorSource(opened, name=memory.NAME, columns=columns, grouped=groups is not None)
 
@@ -217,11 +218,15 @@ def _open_file(file: FoundFile, columns: Columns) -> Opened:
     def check() -> None:
         check_unchanged(path, before)
 
-    def digested() -> bytes:
+    @cache
+    def contents() -> bytes:
         try:
-            found = file_digest(path)
+            return file_digest(path)
         except OSError as problem:
             raise InputError("cannot read the file", where=path, got=problem.strerror) from problem
+
+    def digested() -> bytes:
+        found = contents()  # read once: it is asked for several times, and takes as long as a pass
         check()
         return found
 

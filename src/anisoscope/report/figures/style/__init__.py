@@ -56,7 +56,6 @@ _SETTINGS: dict[Any, Any] = {
     "lines.markersize": 3.2,
     "figure.dpi": 110,
     "savefig.dpi": 200,
-    "savefig.bbox": "tight",
     "savefig.pad_inches": 0.04,
     "svg.fonttype": "none",
     "svg.hashsalt": "anisoscope",  # the same run gives the same bytes
@@ -155,12 +154,34 @@ def save(figure: Figure, folder: Path | str, name: str, *, formats: Sequence[str
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    with style():
+    with style(), _glyphs_alone():
+        figure.draw_without_rendering()  # the layout is found once, for all formats
+        figure.set_layout_engine(None)
+        edge = figure.get_tightbbox().padded(_SETTINGS["savefig.pad_inches"])
         for kind in formats:
             path = folder / f"{name}.{kind}"
             metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
             with atomic(path) as partial:  # a picture that is there is whole: it is not drawn again
-                figure.savefig(partial, format=kind, metadata=metadata)
+                figure.savefig(partial, format=kind, metadata=metadata, bbox_inches=edge)
             written.append(path)
     plt.close(figure)
     return written
+
+
+@contextmanager
+def _glyphs_alone() -> Iterator[None]:
+    """Leave out of the fonts of a PDF the tables by which text is set: cutting those down takes most of its time.
+
+    A PDF says which glyph stands where, so that no reader looks at them.
+    """
+    from fontTools.subset import Options
+
+    dropped = getattr(Options, "_drop_tables_default", None)
+    if dropped is None:
+        yield
+        return
+    Options._drop_tables_default = [*dropped, "GDEF", "GPOS", "GSUB", "kern"]
+    try:
+        yield
+    finally:
+        Options._drop_tables_default = dropped
