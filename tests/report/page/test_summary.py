@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+import anisoscope
 import report_runs
+import zoo
 from anisoscope.report.page.data import find_subjects, run_labels
 from anisoscope.report.page.lead import lead
 from anisoscope.report.page.summary import cards
@@ -97,3 +99,13 @@ def test_a_norm_with_a_part_taken_away_is_no_site_of_the_model(tmp_path):
 def test_a_page_of_one_study_of_many_models_bears_its_name(tmp_path):
     page = page_html([report_runs.variants_run(tmp_path / "my-arms")])
     assert "<title>my-arms · anisoscope</title>" in page
+
+
+def test_a_card_has_the_notes_of_its_own_model(tmp_path):
+    models = [str(zoo.save(name, tmp_path / name)) for name in ("bert", "gpt2")]
+    found = anisoscope.measure(models, data=["two short texts", "are too few for a spectrum"], out=tmp_path / "run")
+    of_models = found.run.manifest["about"]
+    _, both = told([found.run])
+    assert sorted(card.notes for card in both) == sorted(tuple(of_models[model]["notes"]) for model in of_models)
+    assert all(card.notes for card in both)
+    assert set(found.notes) == {f"{label}: {note}" for label in of_models for note in of_models[label]["notes"]}

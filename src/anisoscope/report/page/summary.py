@@ -105,8 +105,8 @@ def _judged(number: int, subject: Subject, run: Run, label: str, *, alone: bool)
     kinds = tuple((word, words[word]) for word in KINDS if words[word])
     name = subject.label if subject.model else _named(run, label)
     title = name if last is None else f"{name}, step {last:,}"
-    notes = tuple(run.manifest.get("notes") or ())
-    mine = notes if alone else tuple(note for note in notes if note.startswith(f"{subject.model}: "))
+    of_model = (run.manifest.get("about") or {}).get(subject.model, {})
+    notes = (run.manifest if alone else of_model).get("notes") or ()
     return Card(
         number,
         title,
@@ -117,7 +117,7 @@ def _judged(number: int, subject: Subject, run: Run, label: str, *, alone: bool)
         cosines,
         course or cosines,
         _extremes(cosines),
-        mine,
+        tuple(notes),
     )
 
 

@@ -117,11 +117,12 @@ class Scale:
         """Which models of the paper a model at hand may stand for, by short name."""
         return {short_name(one.id): one.stands_for for one in self.at_hand()} if self.name == "local" else {}
 
-    def marks(self, figure: recipes.Figure) -> dict[str, str]:
-        """At `local`: whose model each one under a figure is."""
+    def marks(self, figure: recipes.Figure) -> dict[str, dict[str, str]]:
+        """At `local`: whose model each one under a figure is, and what it is."""
         if self.name != "local":
             return {}
-        return {one.id: f"{one.mark}: {one.about}" for one in self.at_hand() if set(one.runs) & set(figure.runs)}
+        mine = [one for one in self.at_hand() if set(one.runs) & set(figure.runs)]
+        return {one.id: {"whose": one.mark, "about": one.about} for one in mine}
 
     def not_testable(self, figure: recipes.Figure) -> str:
         """Why nothing at hand can stand under a figure; empty where something can."""
