@@ -28,14 +28,16 @@ def test_a_card_says_verdict_kind_highest_and_lowest_site(tmp_path):
     assert beta.kinds == (("drifted", 6), ("weakly anisotropic", 2))
     assert beta.verdict == "drifted at 6 of 8 sites"
     assert [fact.where for fact in beta.facts] == ["final_norm", "embeddings"]
-    assert sentence.startswith("Of 2 models org/beta is the more anisotropic: its average cosine reaches 0.26 [0.24, ")
+    assert sentence.startswith(
+        "Of 2 models org/beta is the more anisotropic: its average cosine reaches 0.26 (0.24 to "
+    )
 
 
 def test_the_training_speaks_first_and_names_its_peak(tmp_path):
     runs = report_runs.every_run(tmp_path)
     sentence, found = told(runs)
-    assert sentence == "Training makes org/series more anisotropic to the end: the average cosine of org/series " + (
-        "reaches 0.45 (block.2, step 5,000)."
+    assert sentence == "The average cosine of org/series is highest at the end of its training: " + (
+        "0.45 at step 5,000 (block.2)."
     )
     assert [card.origin.split(" · ")[0] for card in found][:3] == ["sweep", "measure", "measure"]
     assert found[-1].title == "Isotropic reference"
@@ -73,7 +75,7 @@ def test_every_study_has_a_card_with_numbers_that_says_its_name_once(tmp_path, m
 
 def test_one_cloud_is_not_said_to_lie_at_itself(tmp_path):
     sentence, (card,) = told([report_runs.vectors_run(tmp_path / "words")])
-    assert sentence == "Two of the 4,096 vectors in words have a cosine of 0.4 [0.38, 0.42] on average; " + (
+    assert sentence == "Two of the 4,096 vectors in words have a cosine of 0.4 (0.38 to 0.42) on average; " + (
         "isotropic ones would have 0."
     )
     assert card.title == "words"
