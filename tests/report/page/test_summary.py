@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import anisoscope
@@ -111,3 +112,15 @@ def test_a_card_has_the_notes_of_its_own_model(tmp_path):
     assert sorted(card.notes for card in both) == sorted(tuple(of_models[model]["notes"]) for model in of_models)
     assert all(card.notes for card in both)
     assert set(found.notes) == {f"{label}: {note}" for label in of_models for note in of_models[label]["notes"]}
+
+
+def test_two_clouds_speak_of_each_other_and_a_page_of_files_bears_their_names(tmp_path):
+    x = np.random.default_rng(0).standard_normal((300, 8)) + 1
+    np.save(tmp_path / "old.npy", x)
+    np.save(tmp_path / "new.npy", x + 0.1)
+    files = {"files": [str(tmp_path / "old.npy")], "against": [str(tmp_path / "new.npy")], "aligned": True}
+    found = anisoscope.vectors(**files, out=tmp_path / "pair")
+    _, (card,) = told([found.run])
+    assert "between them" in card.verdict
+    page = page_html([found.run, report_runs.variants_run(tmp_path / "arms")])
+    assert '<h1 id="summary-title">pair and 1 more</h1>' in page

@@ -283,3 +283,15 @@ def test_a_folder_of_an_earlier_format_is_told_anew_from_its_runs(tmp_path: Path
     assert (again.runs[0].folder / "manifest.json").stat().st_mtime_ns == made
     assert [entry.name for entry in read_entries(tmp_path)[1]] == ["17"]
     write_paper_page(tmp_path)
+
+
+def test_the_papers_protocol_reads_published_models_at_fixed_commits(tmp_path: Path) -> None:
+    known = recipes.read("runs")["revisions"]
+    published = {model for recipe in RUNS.values() for model in recipe.get("models", ())}
+    assert known.keys() <= published
+    assert all(re.fullmatch("[0-9a-f]{40}", commit) for commit in known.values())
+    paper = Scale("hub", protocol="paper")
+    assert paper.pinned("gpt2", None) == {"models": [f"gpt2@{known['gpt2']}"], "name": ["gpt2"]}
+    assert Scale("hub").pinned("gpt2", None) == {"models": ["gpt2"]}
+    zoo.save("gpt2", tmp_path / "gpt2")
+    assert paper.pinned("gpt2", str(tmp_path)) == {"models": ["gpt2"]}

@@ -43,7 +43,7 @@ _PROTOCOLS = {
     "ours": "Layers are the raw states of embeddings and blocks, with what a final norm makes of the last one apart; "
     "p-values are those of permutation tests.",
     "paper": "The papers' own protocol: layers as the library lists its hidden states, one text per sample, asymptotic "
-    "p-values.",
+    "p-values; published checkpoints at fixed commits, where the recipes know one.",
 }
 
 

@@ -9,7 +9,7 @@ Cards stand in the order of `IMPORTANCE`, the most anisotropic first within a ki
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from anisoscope.report.page.data import Subject
@@ -111,7 +111,7 @@ def _judged(number: int, subject: Subject, run: Run, label: str, *, alone: bool)
         number,
         title,
         _origin(run, label, name),
-        _training(run) if course else _said(kinds, len(verdicts), verdicts.values()),
+        _training(run) if course else _of_sites(run, kinds, verdicts),
         kinds,
         len(verdicts),
         cosines,
@@ -159,9 +159,11 @@ def _training(run: Run) -> str:
     return verdict_of(run).partition(";")[0].rstrip(".")
 
 
-def _said(kinds: Sequence[tuple[str, int]], judged: int, verdicts: Iterable[tuple[str, ...]]) -> str:
-    """The gravest word and at how many sites it holds; the badges beside it count in the same way."""
-    if judged == 1 or not kinds:
-        return ", ".join(next(iter(verdicts)))
+def _of_sites(run: Run, kinds: Sequence[tuple[str, int]], verdicts: Mapping[str, tuple[str, ...]]) -> str:
+    """The gravest word and at how many sites it holds, as the badges count; two clouds have a sentence of their own."""
+    if len(verdicts) == 1 or not kinds:
+        return ", ".join(next(iter(verdicts.values())))
+    if run.command == "vectors":
+        return verdict_of(run)
     word, count = kinds[0]
-    return f"{word} at {'all' if count == judged else f'{count} of'} {judged} sites"
+    return f"{word} at {'all' if count == len(verdicts) else f'{count} of'} {len(verdicts)} sites"

@@ -99,6 +99,14 @@ class Scale:
         published = list(recipe.get(self.name, {}).get("models", recipe.get("models", ())))
         return [stand_in_name(model) for model in published] if self.name == "demo" else published
 
+    def pinned(self, model: str, models_dir: str | None) -> dict[str, list[str]]:
+        """A model under its own name, at the commit of the paper's protocol unless a mirror holds it."""
+        revision = recipes.read("runs")["revisions"].get(model)
+        free = self.name != "hub" or self.protocol != "paper" or revision is None
+        if free or in_mirror(model, models_dir=models_dir) is not None:
+            return {"models": [model]}
+        return {"models": [f"{model}@{revision}"], "name": [model]}
+
     def at_hand(self) -> list[recipes.LocalModel]:
         """The real weights that lie in the folder of models."""
         return [

@@ -94,8 +94,8 @@ export function apart(traces) {
     a.x.every((x, k) => Math.abs(x - b.x[k]) <= near[0] && Math.abs(a.y[k] - b.y[k]) <= near[1]);
   drawn.forEach((trace, k) => {
     for (const under of drawn.slice(0, k).filter((one) => alike(one, trace))) {
-      under.line.width += 4;
-      under.marker.size += 5;
+      under.line.width = Math.min(under.line.width + 4, 10);
+      under.marker.size = Math.min(under.marker.size + 5, 17);
       under.opacity = 0.4;
       if (under.subject !== trace.subject && !same.has(trace.subject)) same.set(trace.subject, under.subject);
     }
