@@ -32,7 +32,9 @@ def drawn(found):
     """The figure's lines as plotly holds them, once it is drawn."""
     found.scroll_into_view_if_needed()
     found.locator(".main-svg").first.wait_for()
-    return found.locator(".plot").evaluate("plot => plot.data.map(({name, x, y, z}) => ({name, x, y, z}))")
+    return found.locator(".plot").evaluate(
+        "plot => plot.data.map(({name, x, y, z, mode, line, opacity}) => ({name, x, y, z, mode, line, opacity}))"
+    )
 
 
 def saved(page, button) -> tuple[str, bytes]:

@@ -50,6 +50,17 @@ def test_charts_are_drawn_when_they_come_into_view(opened, file):
     page.locator("#compare .main-svg").first.wait_for()
 
 
+def test_lines_that_lie_on_each_other_are_both_seen(opened, tmp_path):
+    runs = [report_runs.layers_run(tmp_path / name, ("org/alpha",)) for name in ("before", "after")]
+    page = opened(write_page(runs, tmp_path / "twice.html"))
+    under, over = (trace for trace in drawn(page.locator("#layers figure")) if trace["mode"] == "lines+markers")
+    assert under["y"] == over["y"]
+    assert under["line"]["width"] > 2 * over["line"]["width"]
+    assert (under["opacity"], over.get("opacity")) == (0.4, None)
+    labels = page.locator("#layers .legend button").all_inner_texts()
+    assert labels[1] == f"{labels[1].split(' (')[0]} (on the line of {labels[0]})"
+
+
 def test_the_curve_is_the_table_and_a_metric_can_be_chosen(opened, file):
     page = opened(file)
     line = next(trace for trace in drawn(page.locator("#layers figure")) if trace["name"] == "org/beta")
@@ -135,7 +146,7 @@ def test_the_table_filters_sorts_and_pages(opened, file):
     table.get_by_role("searchbox").fill("beta block.3")
     sync_api.expect(table.locator("tbody tr")).to_have_count(3)
     table.get_by_role("button", name="value", exact=True).click()
-    values = [float(text) for text in table.locator("tbody tr td:nth-child(9)").all_inner_texts()]
+    values = [float(text) for text in table.locator("tbody tr td:nth-child(4)").all_inner_texts()]
     assert values == sorted(values, reverse=True)
     assert table.locator("th[aria-sort=descending]").inner_text() == "value"
     _, content = saved(page, table.get_by_role("button", name="Export CSV"))

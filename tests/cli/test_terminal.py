@@ -113,6 +113,22 @@ def test_show_tells_what_the_command_told(world: Path, tmp_path: Path, command) 
         assert command("show", words[-1], "--all").out.count("\n") >= told.out.count("\n")
 
 
+def test_the_models_fit_80_columns_and_the_known_figures_are_in_order(command, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    told = command("models").out.splitlines()
+    assert max(map(len, told)) <= 80
+    assert any("Visual-Attention-Network/van-base" in line for line in told)
+    assert told[1].split() == ["model", "modality", "figures", "here"]
+    known = command("models", "--figure", "99").err
+    assert known.index(" 2,") < known.index(" 11,") < known.index(" M1,")
+
+
+def test_a_plain_table_names_metrics_in_words(command, tmp_path: Path) -> None:
+    told = command("null", "--dim", "16", "--dim", "64", "--no-figures", "--out", tmp_path / "null").out
+    assert "95 % pair cosine" in told
+    assert "cosine_q95" not in told
+
+
 LIGHT = {
     "--help": 0,
     "--version": 0,

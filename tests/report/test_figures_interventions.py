@@ -8,6 +8,7 @@ import pytest
 
 from anisoscope.errors import StoreError
 from anisoscope.report.figures.intervene import figure_interventions
+from anisoscope.report.figures.variants import figure_variants
 from anisoscope.runs.store import Run, open_run, write_run
 from anisoscope.runs.table import Row
 
@@ -55,3 +56,21 @@ def test_a_run_without_changes_is_refused(tmp_path: Path) -> None:
     run = written(tmp_path, {("block.0", "mean_cosine"): 0.5})
     with pytest.raises(StoreError, match="no changes"):
         figure_interventions(run)
+
+
+def test_many_arms_are_rows_by_their_loss(tmp_path: Path) -> None:
+    rows = []
+    for k in range(8):
+        at = {"model": f"arm_{k}", "low": None, "high": None}
+        rows.append(Row(metric="validation_loss", site="", value=2 + 0.1 * (3 * k % 8), **at))
+        for site, layer in (("blocks", None), ("block.0", 0), ("block.1", 1)):
+            rows.append(
+                Row(metric="mean_cosine", site=site, layer=layer, value=0.1 * k + 0.01 * (layer or 0), null=0.0, **at)
+            )
+    run = write_run(tmp_path / "run", command="variants", settings={}, rows=rows, verdict="")
+    figure = figure_variants(run)
+    loss, cosine, *_ = figure.axes
+    names = [label.get_text() for label in loss.get_yticklabels()]
+    assert names == [f"arm {k}" for k in sorted(range(8), key=lambda k: -(3 * k % 8))]
+    means = [line.get_xdata()[0] for line in cosine.lines if line.get_marker() == "o"]
+    assert means == pytest.approx([0.1 * int(name[-1]) for name in names])

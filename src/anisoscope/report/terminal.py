@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from anisoscope.errors import printable
+from anisoscope.inference.metrics import declared
 from anisoscope.runs.measurement import sentence_of
 from anisoscope.runs.story import Story, Table, interval, number
 from anisoscope.runs.table import Row
@@ -89,7 +90,8 @@ def plain(rows: Sequence[Row]) -> Story:
 
 def _name(row: Row) -> str:
     """The metric with whatever tells it from others of its site: step, seed, quantity, positions."""
-    parts = [row.metric]
+    known = declared(row.metric)
+    parts = [row.metric if known is None else known.label]
     parts += [f"step {row.step}"] if row.step is not None else []
     parts += [f"seed {row.seed}"] if row.seed is not None else []
     parts += [f"at {number(row.at)}"] if row.at is not None else []

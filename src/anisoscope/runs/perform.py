@@ -27,7 +27,7 @@ from anisoscope.runs.settings import Machine, Settings
 from anisoscope.runs.stopping import stoppable
 from anisoscope.runs.store import Existing, Run, abandon, begin, check_out, checked_existing, find_existing
 from anisoscope.runs.study import Findings, Study, find_study, lost
-from anisoscope.runs.work.collected import Collected, check_counts, report_of, state_of
+from anisoscope.runs.work.collected import Collected, Part, check_counts, report_of, state_of
 from anisoscope.runs.work.engines import Local, engine
 from anisoscope.runs.work.units import parse_shard
 
@@ -149,11 +149,11 @@ def assemble(
 ) -> Measurement:
     """The measurement of what was found, with what has to be said about it."""
     check_counts(collected)
-    several = len(collected) > 1
+    about = {label: {**part.about, **_notes_of(label, part, findings)} for label, part in collected.items()}
     said = [
-        f"{label}: {note}" if several else note
+        f"{label}: {note}" if label and len(collected) > 1 else note
         for label, part in ({} if findings.gathered else collected).items()
-        for note in (*part.about.get("notes", ()), *lost(report_of(part.about)))
+        for note in (*about[label].get("notes", ()), *lost(report_of(part.about)))
     ]
     notes = [*said, *(job.notes if job else ()), *(job.source_notes() if job else ()), *findings.notes]
     for part in collected.values():
@@ -175,7 +175,7 @@ def assemble(
         verdicts=tuple(findings.verdicts),
         **{
             "inputs": {} if job is None else job.inputs,
-            "about": {label: part.about for label, part in collected.items()},
+            "about": about,
             "shard": None if job is None else job.machine.shard,
             "in_memory": () if job is None else in_memory(job),
             **extra,
@@ -251,3 +251,9 @@ def plan_of(path: Path) -> tuple[Study, Settings]:
             do="call the Python function again with the same objects",
         )
     return study, study.settings.check(plan.get("settings", {}), command=study.name, where=path)
+
+
+def _notes_of(label: str, part: Part, findings: Findings) -> dict[str, list[str]]:
+    """What has to be said of one model: by its pass, and by what was found in its sums."""
+    notes = dict.fromkeys([*part.about.get("notes", ()), *findings.notes_of.get(label, ())])
+    return {"notes": list(notes)} if notes else {}

@@ -43,6 +43,7 @@ class Findings:
     """What a study found: rows of the tidy table, arrays beside it, a verdict, and what has to be said.
 
     - `verdicts`: of single sites or rules, where there are any: plain values with model, site and what was decided;
+    - `notes_of`: what has to be said of one model or file, by its label;
     - `gathered`: the notes of all parts are among these notes already;
     - `protocol`, `data`, `model`: by label of the model, or plain values of the one thing that was measured.
     """
@@ -51,6 +52,7 @@ class Findings:
     verdict: Verdict | str = ""
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    notes_of: Mapping[str, Sequence[str]] = field(default_factory=dict)
     protocol: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)

@@ -143,7 +143,7 @@ def conclude(settings: VectorsSettings, collected: Collected) -> Findings:
     }
     if settings.keep_text:
         protocol["text"] = f"column {settings.ids}, kept for the sample (--keep-text)"
-    rows, notes, verdicts = [], [], []
+    rows, notes, verdicts = [], {}, []
     drawn = collected[""].about["data"].get("drawn")
     if drawn is not None:
         protocol |= {"sequence": "a row group", "rows": f"{drawn}, seed {settings.seed}"}
@@ -155,7 +155,7 @@ def conclude(settings: VectorsSettings, collected: Collected) -> Findings:
             numbered = bool(about.get("numbered", True))
             cloud.estimates["all"] += hubs_among(sample.x, sample.keys, about.get("names", {}), numbered=numbered)
         rows += cloud_rows(cloud, site=label or SITE, protocol=words_of(protocol))
-        notes += [f"{label}: {note}" if label else note for note in cloud.notes]
+        notes[label] = cloud.notes
         verdicts.append({"model": "", "site": label or SITE, **cloud.verdict.as_dict()})
     data = {**collected[""].about["data"], "rows": moments[""].sums().n}
     said: Any = Verdict.from_dict(verdicts[0])
@@ -168,7 +168,7 @@ def conclude(settings: VectorsSettings, collected: Collected) -> Findings:
         rows += [Row(site=two_clouds.PAIR, **asdict(one), protocol=words_of(protocol)) for one in found]
         cosines = [row.value for row in rows if (row.metric, row.positions) == ("mean_cosine", "all")]
         said = two_clouds.sentence(found, cosines)
-    return Findings(rows, said, notes=notes, protocol=protocol, data=data, verdicts=verdicts)
+    return Findings(rows, said, notes_of=notes, protocol=protocol, data=data, verdicts=verdicts)
 
 
 def check_something(sums: Any) -> None:

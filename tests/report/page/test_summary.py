@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import anisoscope
 import report_runs
+import zoo
 from anisoscope.report.page.data import find_subjects, run_labels
 from anisoscope.report.page.lead import lead
 from anisoscope.report.page.summary import cards
@@ -26,14 +29,16 @@ def test_a_card_says_verdict_kind_highest_and_lowest_site(tmp_path):
     assert beta.kinds == (("drifted", 6), ("weakly anisotropic", 2))
     assert beta.verdict == "drifted at 6 of 8 sites"
     assert [fact.where for fact in beta.facts] == ["final_norm", "embeddings"]
-    assert sentence.startswith("Of 2 models org/beta is the more anisotropic: its average cosine reaches 0.26 [0.24, ")
+    assert sentence.startswith(
+        "Of 2 models org/beta is the more anisotropic: its average cosine reaches 0.26 (0.24 to "
+    )
 
 
 def test_the_training_speaks_first_and_names_its_peak(tmp_path):
     runs = report_runs.every_run(tmp_path)
     sentence, found = told(runs)
-    assert sentence == "Training makes org/series more anisotropic to the end: the average cosine of org/series " + (
-        "reaches 0.45 (block.2, step 5,000)."
+    assert sentence == "The average cosine of org/series is highest at the end of its training: " + (
+        "0.45 at step 5,000 (block.2)."
     )
     assert [card.origin.split(" · ")[0] for card in found][:3] == ["sweep", "measure", "measure"]
     assert found[-1].title == "Isotropic reference"
@@ -71,7 +76,7 @@ def test_every_study_has_a_card_with_numbers_that_says_its_name_once(tmp_path, m
 
 def test_one_cloud_is_not_said_to_lie_at_itself(tmp_path):
     sentence, (card,) = told([report_runs.vectors_run(tmp_path / "words")])
-    assert sentence == "Two of the 4,096 vectors in words have a cosine of 0.4 [0.38, 0.42] on average; " + (
+    assert sentence == "Two of the 4,096 vectors in words have a cosine of 0.4 (0.38 to 0.42) on average; " + (
         "isotropic ones would have 0."
     )
     assert card.title == "words"
@@ -97,3 +102,25 @@ def test_a_norm_with_a_part_taken_away_is_no_site_of_the_model(tmp_path):
 def test_a_page_of_one_study_of_many_models_bears_its_name(tmp_path):
     page = page_html([report_runs.variants_run(tmp_path / "my-arms")])
     assert "<title>my-arms · anisoscope</title>" in page
+
+
+def test_a_card_has_the_notes_of_its_own_model(tmp_path):
+    models = [str(zoo.save(name, tmp_path / name)) for name in ("bert", "gpt2")]
+    found = anisoscope.measure(models, data=["two short texts", "are too few for a spectrum"], out=tmp_path / "run")
+    of_models = found.run.manifest["about"]
+    _, both = told([found.run])
+    assert sorted(card.notes for card in both) == sorted(tuple(of_models[model]["notes"]) for model in of_models)
+    assert all(card.notes for card in both)
+    assert set(found.notes) == {f"{label}: {note}" for label in of_models for note in of_models[label]["notes"]}
+
+
+def test_two_clouds_speak_of_each_other_and_a_page_of_files_bears_their_names(tmp_path):
+    x = np.random.default_rng(0).standard_normal((300, 8)) + 1
+    np.save(tmp_path / "old.npy", x)
+    np.save(tmp_path / "new.npy", x + 0.1)
+    files = {"files": [str(tmp_path / "old.npy")], "against": [str(tmp_path / "new.npy")], "aligned": True}
+    found = anisoscope.vectors(**files, out=tmp_path / "pair")
+    _, (card,) = told([found.run])
+    assert "between them" in card.verdict
+    page = page_html([found.run, report_runs.variants_run(tmp_path / "arms")])
+    assert '<h1 id="summary-title">pair and 1 more</h1>' in page

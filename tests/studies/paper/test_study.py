@@ -199,7 +199,7 @@ def test_local_measures_what_is_there_and_says_whose_it_is(tmp_path: Path, image
         choose(["4", "3a", "13"]), scale, out=tmp_path / "out", machine=Machine(models_dir=str(mirror))
     )
     assert [run.name for run in convolutional.runs] == ["resnet-50"]
-    assert convolutional.marks["keras/resnet-50"].startswith("another model of the family")
+    assert convolutional.marks["keras/resnet-50"]["whose"] == "another model of the family"
     assert [status(one) for one in (speech, training)] == ["not testable here"] * 2
     assert "no series of checkpoints" in training.not_testable
     text = write_paper_page(tmp_path / "out")[0].read_text()
@@ -271,3 +271,27 @@ def test_a_model_that_reads_data_of_its_own_says_so_and_nothing_else(tmp_path: P
 def test_the_tests_of_figure_5_are_drawn_by_the_protocol_of_the_folder(tmp_path: Path, protocol: str) -> None:
     (result,) = perform(choose(["5"]), Scale("local", protocol=protocol, models_dir=str(tmp_path)), out=tmp_path)
     assert describe(result, tmp_path)["options"] == {"method": "spearman", "protocol": protocol}
+
+
+def test_a_folder_of_an_earlier_format_is_told_anew_from_its_runs(tmp_path: Path) -> None:
+    (found,) = perform(choose(["17"]), Scale("demo"), out=tmp_path)
+    made = (found.runs[0].folder / "manifest.json").stat().st_mtime_ns
+    written = json.loads((tmp_path / "results.json").read_text())
+    known = {**written["figures"][0], "name": "4", "marks": {"keras/resnet-50": "another model of the family: ResNet"}}
+    (tmp_path / "results.json").write_text(json.dumps({**written, "format": 2, "figures": [known]}))
+    (again,) = perform(choose(["17"]), Scale("demo"), out=tmp_path)
+    assert (again.runs[0].folder / "manifest.json").stat().st_mtime_ns == made
+    assert [entry.name for entry in read_entries(tmp_path)[1]] == ["17"]
+    write_paper_page(tmp_path)
+
+
+def test_the_papers_protocol_reads_published_models_at_fixed_commits(tmp_path: Path) -> None:
+    known = recipes.read("runs")["revisions"]
+    published = {model for recipe in RUNS.values() for model in recipe.get("models", ())}
+    assert known.keys() <= published
+    assert all(re.fullmatch("[0-9a-f]{40}", commit) for commit in known.values())
+    paper = Scale("hub", protocol="paper")
+    assert paper.pinned("gpt2", None) == {"models": [f"gpt2@{known['gpt2']}"], "name": ["gpt2"]}
+    assert Scale("hub").pinned("gpt2", None) == {"models": ["gpt2"]}
+    zoo.save("gpt2", tmp_path / "gpt2")
+    assert paper.pinned("gpt2", str(tmp_path)) == {"models": ["gpt2"]}

@@ -34,9 +34,10 @@ def models(
     }
     for name, given in (("modality", modality), ("figure", figure)):
         if given is not None and given not in known[name]:
-            words = ", ".join(sorted(known[name], key=_by_number))
             do = nearest(given, known[name])[2:] or None
-            raise UsageError(f"there is no such {name}", got=given, expected=words, do=do)
+            raise UsageError(
+                f"there is no such {name}", got=given, expected=", ".join(sorted(known[name], key=_number)), do=do
+            )
     entries = [(entry, at_hand(entry, models_dir)) for entry in catalogue(modality=modality, figure=figure)]
     if json:
         found = [
@@ -57,21 +58,20 @@ def models(
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("model", overflow="fold", min_width=44)
-    for name in ("modality", "figures", "our choice", "here"):
-        table.add_column(name)
+    for name, width in (("model", 42), ("modality", 8), ("figures", 15), ("here", 4)):  # 80 columns in all
+        table.add_column(name, overflow="fold", width=width)
     seeds = [entry for entry, _ in entries if entry.series == "multiberts"]
     for entry, where in entries:
         if entry in seeds[1:] and where is None:
             continue  # twenty-five lines that differ in a digit
         several = f" … seed_{len(seeds) - 1}" if entry in seeds[:1] and len(seeds) > 1 else ""
         figures, here = ", ".join(entry.figures), "yes" if where else ""
-        table.add_row(entry.id + several, entry.modality, figures, entry.our_choice, here)
+        chosen = f"\n  our choice: {entry.our_choice}" if entry.our_choice else ""
+        table.add_row(f"{entry.id}{several}{chosen}", entry.modality, figures, here)
     Console().print(table)
     typer.echo(f"{sum(where is not None for _, where in entries)} of {len(entries)} are at hand (mirror or hub cache).")
 
 
-def _by_number(name: str) -> tuple[str, int, str]:
-    """Where a figure stands among the others: 3a before 11, M1 last."""
-    digits = "".join(filter(str.isdigit, name))
-    return name.rstrip("abcdefgh" + digits), int(digits or 0), name
+def _number(name: str) -> tuple[bool, int, str]:
+    """Figures in the order of their numbers, those of the second paper last."""
+    return name.startswith("M"), int("".join(filter(str.isdigit, name)) or 0), name

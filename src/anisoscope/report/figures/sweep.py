@@ -137,16 +137,16 @@ def figure_12(
         for axes, head in zip(grid[0], heads, strict=True):
             base = f"seed-{seed}/{head.site}/{plane}"
             _origin(axes)
-            last = short(arrays[f"seed-{seed}/steps"][-1])
             query, key = (arrays[f"{base}/{side}"][:, head.head] for side in ("query", "key"))
             above = bool(query[-1, 0, 1] >= key[-1, 0, 1])  # the names of the two ends keep out of each other's way
-            _path(axes, query, f"Q̄, step {last}", _QUERY, above=above)
-            _path(axes, key, f"K̄, step {last}", _KEY, above=not above)
+            _path(axes, query, "Q̄", _QUERY, above=above)
+            _path(axes, key, "K̄", _KEY, above=not above)
             axes.margins(0.12)
             share = arrays[f"{base}/share"][head.head]
             axes.set(xlabel=f"direction 1 ({share[0]:.0%} of the energy)", ylabel=f"direction 2 ({share[1]:.0%})")
             axes.set_title(f"{number}  {head.kind}:\n{head.reason}", fontsize=7)
-        _caption(figure, run, plane, seed)
+        first, last = (short(arrays[f"seed-{seed}/steps"][k]) for k in (0, -1))
+        _caption(figure, run, plane, seed, f"open: step {first}, filled: step {last}")
     return figure
 
 
@@ -223,10 +223,10 @@ def _sides(axes: Axes) -> None:
         )
 
 
-def _caption(figure: Figure, run: Run, plane: str, seed: int | None) -> None:
+def _caption(figure: Figure, run: Run, plane: str, seed: int | None, ends: str = "dotted: no drift") -> None:
     """What the figure shows, under it."""
     of_seed = "" if seed is None else f", seed {seed}"
-    text = f"{_series(run)}{of_seed}; plane: SVD of {_BASIS[plane]}, all steps; dotted: no drift"
+    text = f"{_series(run)}{of_seed}; plane: SVD of {_BASIS[plane]}, all steps; {ends}"
     figure.text(0.5, 0.0, text, ha="center", va="bottom", fontsize=6, color=NULL)
 
 

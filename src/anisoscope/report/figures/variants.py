@@ -2,7 +2,8 @@
 
 `variants`: top left the validation loss. The other panels go by block: mean cosine of its output, sharpness, drift of
 its queries, and how well mean query and mean key align. Points are means over seeds, bars the 95 % interval over seeds,
-dotted lines the null of isotropic vectors or of uniform attention.
+dotted lines the null of isotropic vectors or of uniform attention. More than `FEW` arms are rows, by their loss: the
+mean over blocks with its interval, and each block as a small point.
 
 `variants-differences` (attention alone, where losses can be compared): what each arm changes against the control, the
 loss on the horizontal axis. An arm that keeps the loss and lowers the anisotropy stands straight below the crossing.
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from anisoscope.report.figures.style import NULL, PALETTE, WIDE, colour, marker, null_line, style
+from anisoscope.report.figures.style import FAINT, INK, NULL, PALETTE, WIDE, colour, footnote, marker, null_line, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -26,14 +27,13 @@ PANELS = (
     ("entropy_normalised", "Entropy of attention / log T", "uniform"),
     ("max_probability", "Greatest probability of a row", "uniform"),
     ("query_drift_ratio", "Drift of the queries", "isotropic"),
-    ("query_key_alignment", "|cos(mean query, mean key)|", "isotropic"),
+    ("query_key_alignment", "|cos(Q̄, K̄)|", "isotropic"),
 )
-
-
+FEW = 6  # arms whose curves can be told apart in one panel
 CHANGES = (
     ("mean_cosine", "Mean cosine"),
     ("entropy_normalised", "Entropy / log T"),
-    ("query_key_alignment", "|cos(mean query, mean key)|"),
+    ("query_key_alignment", "|cos(Q̄, K̄)|"),
 )
 
 
@@ -51,8 +51,10 @@ def figure_variants(run: Run) -> Figure:
     rows = [row for row in run.rows() if row.seed is None and row.value is not None]
     arms = list(dict.fromkeys(row.model for row in rows))
     with style():
-        figure, grid = plt.subplots(2, 3, figsize=(WIDE, 4.4), layout="constrained")
         losses = [row for row in rows if row.metric == "validation_loss"]
+        if len(arms) > FEW:
+            return rank_arms(rows, [row.model for row in sorted(losses, key=lambda row: -_value(row))], control=arms[0])
+        figure, grid = plt.subplots(2, 3, figsize=(WIDE, 4.4), layout="constrained")
         tasks = run.manifest["settings"].get("compare") == "objectives"
         (list_losses if tasks else draw_losses)(grid[0, 0], losses, arms)
         for axes, (metric, title, null) in zip(grid.flat[1:], PANELS, strict=True):
@@ -60,6 +62,35 @@ def figure_variants(run: Run) -> Figure:
             axes.set_title(title)
         handles, labels = grid[0, 1].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=min(len(arms), 6), handletextpad=0.3)
+    return figure
+
+
+def rank_arms(rows: Sequence[Row], ranked: Sequence[str], *, control: str) -> Figure:
+    """One row per arm, the lowest loss on top; the control in colour."""
+    import matplotlib.pyplot as plt
+
+    figure, grid = plt.subplots(2, 3, figsize=(WIDE, 1.4 + 0.28 * len(ranked)), sharey=True, layout="constrained")
+    for axes, (metric, title, _) in zip(
+        grid.flat, (("validation_loss", "Validation loss (nats)", ""), *PANELS), strict=True
+    ):
+        mine = [row for row in rows if row.metric == metric]
+        for place, arm in enumerate(ranked):
+            of_arm = [row for row in mine if row.model == arm]
+            blocks = [_value(row) for row in of_arm if row.layer is not None]
+            axes.plot(blocks, [place] * len(blocks), ".", color=FAINT, markersize=4)
+            for row in (row for row in of_arm if row.site in ("", "blocks")):
+                shade = colour(0) if arm == control else INK
+                axes.errorbar(
+                    _value(row), place, xerr=_bars([row]), color=shade, marker="o", markersize=4, capsize=2, linewidth=1
+                )
+        nulls = [row.null for row in mine if row.null is not None]
+        if nulls:
+            axes.axvline(nulls[0], color=NULL, linestyle=":", linewidth=1)
+        axes.set_title(title)
+        axes.set_yticks(range(len(ranked)), [arm.replace("_", " ") for arm in ranked])
+        axes.margins(y=0.04)
+    words = "mean over blocks and seeds with its 95 % interval over seeds; small: each block; dotted: the null"
+    footnote(figure, f"{words}; blue: {control.replace('_', ' ')}")
     return figure
 
 

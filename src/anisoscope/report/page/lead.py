@@ -58,10 +58,12 @@ def _training(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Sub
         top, last = highest(mine), max(row.step or 0 for row in mine)
         end = highest([row for row in mine if row.step == last])
         name = model or labels[runs.index(run)]
-        peak = f"the average cosine of {name} reaches {brief(top.value)} ({top.site}, step {top.step:,})"
         if top.step == last:
-            return f"Training makes {name} more anisotropic to the end: {peak}."
-        return f"During training {peak}; at the end, step {last:,}, no site is above {brief(end.value)} ({end.site})."
+            said = f"The average cosine of {name} is highest at the end of its training"
+            return f"{said}: {brief(top.value)} at step {last:,} ({top.site})."
+        peak = f"reaches {brief(top.value)} at step {top.step:,} ({top.site})"
+        said = f"During training, the average cosine of {name} {peak}"
+        return f"{said}; at the end, step {last:,}, no site is above {brief(end.value)}."
     return ""
 
 
@@ -93,7 +95,7 @@ def _models(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subje
 def _with_interval(row: Row) -> str:
     if row.low is None or row.high is None:
         return brief(row.value)
-    return f"{row.value:.3g} [{row.low:.3g}, {row.high:.3g}]"
+    return f"{row.value:.3g} ({row.low:.3g} to {row.high:.3g})"
 
 
 def _says(*commands: str) -> Callable[[Sequence[Run], Sequence[str], Sequence[Subject]], str]:

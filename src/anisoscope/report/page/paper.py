@@ -43,7 +43,7 @@ _PROTOCOLS = {
     "ours": "Layers are the raw states of embeddings and blocks, with what a final norm makes of the last one apart; "
     "p-values are those of permutation tests.",
     "paper": "The papers' own protocol: layers as the library lists its hidden states, one text per sample, asymptotic "
-    "p-values.",
+    "p-values; published checkpoints at fixed commits, where the recipes know one.",
 }
 
 
@@ -114,17 +114,17 @@ def mark(figure: Figure, about: dict[str, Any], file: str) -> None:
     """Say on the figure itself what stands under it; what each model is, the page says."""
     if about["stands_in"]:
         stand_in(figure, about["stands_in"])
-    marks = {model.rpartition("/")[2]: whose for model, whose in about["marks"].items()}
-    marks = {model: whose for model, whose in marks.items() if file.endswith(f"_{model}")} or marks  # one model alone
+    marks = {model.rpartition("/")[2]: one for model, one in about["marks"].items()}
+    marks = {model: one for model, one in marks.items() if file.endswith(f"_{model}")} or marks  # one model alone
     drawn = {place.rpartition("/")[2] for place in about["runs"]}
     if marks and not drawn & marks.keys():  # models that a statement is held against, and the picture does not show
         return
     kinds: dict[str, list[str]] = {}
-    for model, whose in marks.items():
-        kinds.setdefault(whose.partition(":")[0], []).append(model)
+    for model, one in marks.items():
+        kinds.setdefault(one["whose"], []).append(model)
     for kind, models in kinds.items():
         word = kind if len(models) == 1 else kind.replace("another", "other").replace("model", "models")
-        footnote(figure, f"{word}: {marks[models[0]].partition(': ')[2] if len(marks) == 1 else ', '.join(models)}")
+        footnote(figure, f"{word}: {marks[models[0]]['about'] if len(marks) == 1 else ', '.join(models)}")
     for words in about["data"]:
         footnote(figure, f"DATA: {words}")
 
@@ -222,7 +222,7 @@ def _with_code(text: str) -> str:
 def _marks(about: dict[str, Any]) -> str:
     """What stands under the figure: stand-ins, other models, other data, nothing at all."""
     stand_ins = f'<p class="mark">Stand-in: {escape(about["stands_in"])}.</p>' if about["stands_in"] else ""
-    lines = [f"{model}: {whose}." for model, whose in about["marks"].items()]
+    lines = [f"{model}: {one['whose']}: {one['about']}." for model, one in about["marks"].items()]
     lines += [f"Data: {words}." for words in about["data"]]
     lines += [f"{about['not_testable']}."] if about["not_testable"] else []
     return stand_ins + "".join(f'<p class="under">{escape(line)}</p>' for line in lines)

@@ -9,7 +9,7 @@ Cards stand in the order of `IMPORTANCE`, the most anisotropic first within a ki
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from anisoscope.report.page.data import Subject
@@ -105,19 +105,19 @@ def _judged(number: int, subject: Subject, run: Run, label: str, *, alone: bool)
     kinds = tuple((word, words[word]) for word in KINDS if words[word])
     name = subject.label if subject.model else _named(run, label)
     title = name if last is None else f"{name}, step {last:,}"
-    notes = tuple(run.manifest.get("notes") or ())
-    mine = notes if alone else tuple(note for note in notes if note.startswith(f"{subject.model}: "))
+    of_model = (run.manifest.get("about") or {}).get(subject.model, {})
+    notes = (run.manifest if alone else of_model).get("notes") or ()
     return Card(
         number,
         title,
         _origin(run, label, name),
-        _training(run) if course else _said(kinds, len(verdicts), verdicts.values()),
+        _training(run) if course else _of_sites(run, kinds, verdicts),
         kinds,
         len(verdicts),
         cosines,
         course or cosines,
         _extremes(cosines),
-        mine,
+        tuple(notes),
     )
 
 
@@ -159,9 +159,11 @@ def _training(run: Run) -> str:
     return verdict_of(run).partition(";")[0].rstrip(".")
 
 
-def _said(kinds: Sequence[tuple[str, int]], judged: int, verdicts: Iterable[tuple[str, ...]]) -> str:
-    """The gravest word and at how many sites it holds; the badges beside it count in the same way."""
-    if judged == 1 or not kinds:
-        return ", ".join(next(iter(verdicts)))
+def _of_sites(run: Run, kinds: Sequence[tuple[str, int]], verdicts: Mapping[str, tuple[str, ...]]) -> str:
+    """The gravest word and at how many sites it holds, as the badges count; two clouds have a sentence of their own."""
+    if len(verdicts) == 1 or not kinds:
+        return ", ".join(next(iter(verdicts.values())))
+    if run.command == "vectors":
+        return verdict_of(run)
     word, count = kinds[0]
-    return f"{word} at {'all' if count == judged else f'{count} of'} {judged} sites"
+    return f"{word} at {'all' if count == len(verdicts) else f'{count} of'} {len(verdicts)} sites"

@@ -106,10 +106,11 @@ def _asset(name: str) -> str:
 
 
 def _title(subjects: Sequence[Subject], labels: Sequence[str], models: int) -> str:
-    """The models, the most important first; the folders of runs without models, or of one that compares many."""
+    """The models, the most important first; the folders where the first has no model, or one run compares many."""
     if len(labels) == 1 and models > len(subjects) == 1:
         return labels[0]
-    names = list(dict.fromkeys(subject.model for subject in subjects if subject.model)) or list(labels)
+    names = list(dict.fromkeys(subject.model for subject in subjects if subject.model))
+    names = names if subjects and subjects[0].model else list(labels)
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 

@@ -90,7 +90,9 @@ def story(rows: Sequence[Row]) -> Story:
     body = [
         [_WORDS[name], str(dims), *(_cell(cells, f"{name}.{code}", dims) for code in codes)] for name, dims in lines
     ]
-    caption = "Share of the ten nearest neighbours that stays (in brackets: forecast). Raw: leading dimensions."
+    caption = (
+        "Share of the ten nearest neighbours that stays (in brackets: forecast). As they are: the first dimensions."
+    )
     tables = [Table(("", "dims", *codes), body, caption=caption), _memory(cells, codes)]
     if any(row.metric == "ndcg" for row in rows):
         tables.append(_search(cells, codes, lines))

@@ -64,14 +64,14 @@ def conclude(settings: FinalNormSettings, collected: Collected) -> Findings:
     from anisoscope.studies.measure.hidden import site_rows
 
     rows: list[Row] = []
-    notes: list[str] = []
+    notes: dict[str, list[str]] = {}
     for label, part in collected.items():
         shared = {"model": label, "revision": part.about["model"]["revision"], "step": part.about["step"]}
         sites = site_rows(part, label, neighbours=False, step=part.about["step"])
         found, apart = norms_rows(part, sites.rows)
         rows += [*sites.rows, *(replace(row, **shared) for row in found)]
-        notes += [f"{label}: {note}" if len(collected) > 1 else note for note in (*sites.notes, *apart)]
-    return Findings(rows, verdict(rows), notes=notes)
+        notes[label] = [*sites.notes, *apart]
+    return Findings(rows, verdict(rows), notes_of=notes)
 
 
 def kinds() -> Mapping[str, Any]:

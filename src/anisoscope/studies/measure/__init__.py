@@ -45,14 +45,14 @@ def conclude(settings: MeasureSettings, collected: Collected) -> Findings:
     from anisoscope.studies.measure.hidden import judge, site_rows
 
     rows: list[Row] = []
-    notes: list[str] = []
+    notes: dict[str, list[str]] = {}
     verdicts: list[Mapping[str, Any]] = []
     for label, part in collected.items():
         found = site_rows(part, label, spectrum=settings.spectrum, neighbours=settings.neighbours)
         rows += found.rows
         verdicts += found.verdicts
-        notes += [f"{label}: {note}" if len(collected) > 1 else note for note in found.notes]
-    return Findings([*rows, *drift_rows(rows)], judge(verdicts), notes=notes, verdicts=verdicts)
+        notes[label] = found.notes
+    return Findings([*rows, *drift_rows(rows)], judge(verdicts), notes_of=notes, verdicts=verdicts)
 
 
 def kinds() -> Mapping[str, Any]:

@@ -16,7 +16,8 @@ from anisoscope.studies.paper.recipes import Figure, Statement, figures
 from anisoscope.studies.paper.scale import Scale
 
 FILE = "results.json"
-FORMAT = 2
+FORMAT = 3
+_EARLIER = 2  # its runs are used again, what it says of figures is not
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Result:
     stands_in: str | None = None
     failed: str = ""
     not_testable: str = ""
-    marks: dict[str, str] = field(default_factory=dict)
+    marks: dict[str, dict[str, str]] = field(default_factory=dict)
     data: tuple[str, ...] = ()
 
 
@@ -107,7 +108,7 @@ def begin(out: Path, scale: Scale) -> list[dict[str, Any]]:
         _write(out, scale, [])
         return []
     there = _read(path) if path.is_file() else {}
-    if there.get("format") != FORMAT or "scale" not in there:
+    if there.get("format") not in (_EARLIER, FORMAT) or "scale" not in there:
         raise StoreError(
             "this folder holds something else than figures of the papers",
             where=out,
@@ -123,7 +124,7 @@ def begin(out: Path, scale: Scale) -> list[dict[str, Any]]:
                 expected=now,
                 do="choose another --out",
             )
-    return there["figures"]
+    return there["figures"] if there["format"] == FORMAT else []
 
 
 def _read(path: Path) -> dict[str, Any]:

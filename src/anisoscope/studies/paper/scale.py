@@ -99,6 +99,14 @@ class Scale:
         published = list(recipe.get(self.name, {}).get("models", recipe.get("models", ())))
         return [stand_in_name(model) for model in published] if self.name == "demo" else published
 
+    def pinned(self, model: str, models_dir: str | None) -> dict[str, list[str]]:
+        """A model under its own name, at the commit of the paper's protocol unless a mirror holds it."""
+        revision = recipes.read("runs")["revisions"].get(model)
+        free = self.name != "hub" or self.protocol != "paper" or revision is None
+        if free or in_mirror(model, models_dir=models_dir) is not None:
+            return {"models": [model]}
+        return {"models": [f"{model}@{revision}"], "name": [model]}
+
     def at_hand(self) -> list[recipes.LocalModel]:
         """The real weights that lie in the folder of models."""
         return [
@@ -117,11 +125,12 @@ class Scale:
         """Which models of the paper a model at hand may stand for, by short name."""
         return {short_name(one.id): one.stands_for for one in self.at_hand()} if self.name == "local" else {}
 
-    def marks(self, figure: recipes.Figure) -> dict[str, str]:
-        """At `local`: whose model each one under a figure is."""
+    def marks(self, figure: recipes.Figure) -> dict[str, dict[str, str]]:
+        """At `local`: whose model each one under a figure is, and what it is."""
         if self.name != "local":
             return {}
-        return {one.id: f"{one.mark}: {one.about}" for one in self.at_hand() if set(one.runs) & set(figure.runs)}
+        mine = [one for one in self.at_hand() if set(one.runs) & set(figure.runs)]
+        return {one.id: {"whose": one.mark, "about": one.about} for one in mine}
 
     def not_testable(self, figure: recipes.Figure) -> str:
         """Why nothing at hand can stand under a figure; empty where something can."""

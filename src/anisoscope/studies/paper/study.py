@@ -94,7 +94,8 @@ def _make(
         try:
             if scale.name == "demo":
                 prepare([model], recipes.stand_ins(), out / "stand-ins", announce=announce)
-            own = {**settings, **scale.own_data(model), "models": _checkpoints(model, recipe, scale, out)}
+            read = _checkpoints(model, recipe, scale, out, options["machine"])
+            own = {**settings, **scale.own_data(model), **read}
             yield _run(recipe["command"], own, out / "runs" / name / short_name(model), options)
         except AnisoscopeError as error:
             announce(f"{name}, {model}: {str(error).splitlines()[0]}")
@@ -111,13 +112,15 @@ def _run(command: str, settings: Mapping[str, Any], folder: Path, options: Mappi
     return found.run
 
 
-def _checkpoints(model: str, recipe: Mapping[str, Any], scale: Scale, out: Path) -> list[str]:
-    """A model, or its checkpoints where the recipe follows trainings."""
+def _checkpoints(
+    model: str, recipe: Mapping[str, Any], scale: Scale, out: Path, machine: Machine
+) -> dict[str, list[str]]:
+    """The settings that name a model, or its checkpoints where the recipe follows trainings."""
     if not recipe.get("along_training") or scale.name == "local":
-        return [model]
+        return scale.pinned(model, machine.models_dir)
     if scale.name == "demo":
-        return [f"{model}@step{step}" for step in steps_of_stand_in(model, out / "stand-ins")]
-    return along_training(model)
+        return {"models": [f"{model}@step{step}" for step in steps_of_stand_in(model, out / "stand-ins")]}
+    return {"models": along_training(model)}
 
 
 # -- results -----------------------------------------------------------------------------------------------------------

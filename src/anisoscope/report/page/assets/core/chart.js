@@ -54,8 +54,8 @@ export const whole = (most) => (most <= 12 ? { dtick: 1 } : { tickformat: "d" })
 export const legendAbove = { showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 } };
 
 export class Chart {
-  // title() and caption() are texts; build(theme) gives { data, layout, table, words, subjects }, or null where there
-  // is nothing to draw; click(point) follows a click.
+  // title() and caption() are texts; build(theme) gives { data, layout, table, words, subjects, same }, or null where
+  // there is nothing to draw; `same`: subjects whose line lies on that of another; click(point) follows a click.
   constructor(host, { title, caption = () => "", height = 380, build, click = null, level = "h3" }) {
     this.title = title;
     this.captionText = caption;
@@ -107,7 +107,7 @@ export class Chart {
     this.stale = false;
     const t = theme(), built = this.build(t);
     this.built = built;
-    this.fillLegend(built?.subjects || []);
+    this.fillLegend(built?.subjects || [], built?.same);
     this.plot.querySelector(".empty")?.remove();
     if (!built?.data.length) return this.drawNothing();
     this.plot.style.minHeight = `${built.height || this.height}px`;
@@ -145,16 +145,17 @@ export class Chart {
     };
   }
 
-  fillLegend(subjects) {
+  fillLegend(subjects, same = new Map()) {
     this.legend.hidden = subjects.length < 2;
-    this.legend.replaceChildren(...(subjects.length < 2 ? [] : subjects.map((subject) => this.key(subject))));
+    const keys = subjects.length < 2 ? [] : subjects.map((subject) => this.key(subject, same.get(subject)));
+    this.legend.replaceChildren(...keys);
     if (subjects.length <= 6) return;
     const off = hidden(), some = subjects.some((subject) => off.has(subject));
     const all = new Set(some ? [...off].filter((one) => !subjects.includes(one)) : [...off, ...subjects]);
     this.legend.append(element("button", { type: "button", onclick: () => hide(all) }, some ? "show all" : "hide all"));
   }
 
-  key(subject) {
+  key(subject, under) {
     const off = hidden(), stroke = colourOf(subject, theme());
     const dash = { "stroke-width": 3, "stroke-dasharray": DASHES[SUBJECTS[subject].dash] };
     const line = drawing("line", { x1: 0, x2: 22, y1: 5, y2: 5, stroke, ...dash });
@@ -165,7 +166,8 @@ export class Chart {
     };
     const about = { type: "button", "aria-pressed": String(!off.has(subject)), "data-subject": subject };
     const sample = drawing("svg", { "aria-hidden": "true" }, line);
-    return element("button", { ...about, onclick: toggle }, sample, SUBJECTS[subject].label);
+    const as = under === undefined ? "" : ` (on the line of ${SUBJECTS[under].label})`;
+    return element("button", { ...about, onclick: toggle }, sample, SUBJECTS[subject].label + as);
   }
 
   fillTable() {

@@ -10,7 +10,7 @@ export function layerChart({ metric, positions = "all", relative = false, log = 
   if (!found.size) return null;
   const all = [...found.keys()], subjects = visible(all), label = meaning(metric).label;
   const rows = subjects.flatMap((subject) => found.get(subject)), values = rows.map((i) => T.value[i]);
-  const { traces, nulls } = layerTraces(found, t, { relative, subjects });
+  const { traces, nulls, same } = layerTraces(found, t, { relative, subjects });
   const positive = log && Math.min(...values) > 0;
   const marks = nullMarks(nulls, t, spread(values));
   const layout = {
@@ -22,6 +22,7 @@ export function layerChart({ metric, positions = "all", relative = false, log = 
   return {
     data: [...marks.traces, ...traces],
     subjects: all,
+    same,
     table: rowTable(rows),
     words: extremes(rows, label),
     layout: { ...layout, ...flat },

@@ -1,7 +1,7 @@
 // Lines along the sites of models and along steps: value, interval, and the null of the same model in its colour.
 import { axis, whole } from "./chart.js";
 import { colourOf, faint, symbolOf } from "./colours.js";
-import { add, data, distinct, SUBJECTS, T } from "./data.js";
+import { add, data, distinct, spread, SUBJECTS, T } from "./data.js";
 import { hover, labelOf, number, shown } from "./text.js";
 
 // Where a site stands along its model: embeddings 0, block K at K + 1, the final norm after the last block.
@@ -77,11 +77,30 @@ export function layerTraces(found, t, { relative = false, subjects }) {
       const name = labelOf(subject) + (label ? `, ${shown(label)}` : "");
       const width = label.startsWith("seed") ? 1.3 : 2;
       traces.push(...band(x, sorted, colour, opacity));
-      traces.push(line(x, sorted, { colour, name, dash, symbol: symbolOf(subject), size, width }));
+      const look = { colour, name, dash, symbol: symbolOf(subject), size, width };
+      traces.push({ ...line(x, sorted, look), subject, fill: "none" });
       nulls.push({ colour, x, rows: sorted });
     }
   }
-  return { traces, nulls };
+  return { traces, nulls, same: apart(traces) };
+}
+
+// Lines that lie on each other would hide each other: one that is covered is wide and pale, and the legend says so.
+export function apart(traces) {
+  const drawn = traces.filter((trace) => trace.fill === "none"), same = new Map();
+  const near = ["x", "y"].map((name) => 0.004 * spread(drawn.flatMap((trace) => trace[name])));
+  const alike = (a, b) =>
+    a.x.length === b.x.length &&
+    a.x.every((x, k) => Math.abs(x - b.x[k]) <= near[0] && Math.abs(a.y[k] - b.y[k]) <= near[1]);
+  drawn.forEach((trace, k) => {
+    for (const under of drawn.slice(0, k).filter((one) => alike(one, trace))) {
+      under.line.width = Math.min(under.line.width + 4, 10);
+      under.marker.size = Math.min(under.marker.size + 5, 17);
+      under.opacity = 0.4;
+      if (under.subject !== trace.subject && !same.has(trace.subject)) same.set(trace.subject, under.subject);
+    }
+  });
+  return same;
 }
 
 // Averages over all pairs: of n isotropic vectors in d dimensions, mean 0 and standard deviation √(2/(d·n·(n−1))).

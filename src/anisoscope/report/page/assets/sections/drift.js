@@ -5,6 +5,7 @@ import { controls, segments } from "../core/controls.js";
 import { colourOf, faint, symbolOf } from "../core/colours.js";
 import { data, distinct, pick, SUBJECTS, T } from "../core/data.js";
 import { element, grid, panel } from "../core/dom.js";
+import { apart } from "../core/lines.js";
 import { register } from "../core/sections.js";
 import { plainTable } from "../core/table.js";
 import { hover, labelOf, number } from "../core/text.js";
@@ -28,6 +29,8 @@ function scatter(against, t) {
     const pairs = found.get(subject), colour = colourOf(subject, t);
     const seeds = distinct(pairs.map(([i]) => T.seed[i])).length > 1;
     return {
+      subject,
+      fill: "none",
       x: pairs.map(([, j]) => T.value[j]),
       y: pairs.map(([i]) => T.value[i]),
       name: labelOf(subject),
@@ -47,7 +50,7 @@ function scatter(against, t) {
   const head = ["model", "site", "mean_cosine", "low", "high", against, `${against}_low`, `${against}_high`, "n"];
   const xaxis = axis(t, WORDS[against], { rangemode: "tozero" });
   const layout = { xaxis, yaxis: axis(t, "average cosine", { rangemode: "tozero" }) };
-  return { data: traces, subjects: [...found.keys()], table: { head, rows }, layout };
+  return { data: traces, subjects: [...found.keys()], same: apart(traces), table: { head, rows }, layout };
 }
 
 // Spearman and Pearson over layers, with their p-values.

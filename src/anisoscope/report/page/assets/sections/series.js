@@ -65,7 +65,9 @@ function atStep({ model, metric, step }, t) {
     line: { ...trace.line, color: t.soft, width: 1.3, dash: "dot" },
     marker: { ...trace.marker, color: t.soft, size: 4 },
   });
-  const before = start.size ? layerTraces(start, t, { subjects }).traces.filter((one) => !one.fill).map(grey) : [];
+  const before = start.size
+    ? layerTraces(start, t, { subjects }).traces.filter((one) => one.fill === "none").map(grey)
+    : [];
   // The axis holds still while the slider moves.
   const all = seriesRows(model, metric).map((i) => T.value[i]), pad = 0.06 * (spread(all) || 1);
   const marks = nullMarks(nulls, t, spread(all)), here = now.get(model);

@@ -10,18 +10,18 @@ import { View } from "../core/address.js";
 
 const HEAD = [
   "model",
-  "run",
   "site",
-  "positions",
-  "step",
-  "at",
-  "seed",
   "metric",
   "value",
   "low",
   "high",
   "null",
   "n",
+  "step",
+  "seed",
+  "at",
+  "positions",
+  "run",
   "note",
 ];
 const NUMERIC = new Set(["step", "at", "seed", "value", "low", "high", "null", "n"]);
