@@ -35,7 +35,8 @@ js: $(DENO)
 
 $(DENO): | $(READY)
 	$(BIN)/python -m pip install --quiet --no-deps --target $(TOOLS) deno==$(DENO_VERSION)
-	@$(DENO) cache --quiet npm:s3rver@3.7.1 || echo "no S3 server here: the tests of object stores are skipped"
+	@$(DENO) cache --quiet npm:s3rver@3.7.1 || echo "no S3 server here: its tests are skipped"
+	@$(DENO) cache --quiet --no-lock npm:azurite@3.36.0 || echo "no Azure server here: its tests are skipped"
 
 types: $(READY)
 	$(BIN)/pyright

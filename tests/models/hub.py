@@ -5,22 +5,24 @@
         hub.publish("owner/name", other, revision="step1000")      # another branch
         hub.fault = truncated("model.safetensors")                 # from now on
 
-It answers what the client asks: the description of a repository at a revision, its tree, and its files, with the
-headers that the client reads (X-Repo-Commit, ETag, X-Linked-Etag and X-Linked-Size of large files, X-Error-Code).
+It answers what the client asks: the description of a repository at a revision, its tree, and its files or parts of
+them, with the headers that the client reads (X-Repo-Commit, ETag, X-Linked-Etag and X-Linked-Size of large files,
+X-Error-Code). A data set is the repository `datasets/owner/name`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
@@ -73,14 +75,19 @@ class Hub:
         self.fault: Fault | None = None
         self.mood: Callable[[str], int | float | None] = lambda asked: None  # a status instead, or seconds of silence
         self.asked: list[str] = []
+        self.requests: list[tuple[str, str, str]] = []  # method, path, range
         self.connections: list[socket.socket] = []
 
     def publish(self, repository: str, folder: Path, *, revision: str = "main") -> str:
         """Put the files of a folder on a branch; the commit that it makes."""
         files = {str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}
+        return self.commit(repository, files, revision=revision)
+
+    def commit(self, repository: str, files: Mapping[str, bytes], *, revision: str = "main") -> str:
+        """Make these the files of a branch; the commit."""
         listing = json.dumps({name: _git_sha(content) for name, content in files.items()} | {"": repository})
         commit = hashlib.sha1(listing.encode()).hexdigest()
-        self.commits[commit] = files
+        self.commits[commit] = dict(files)
         self.revisions.setdefault(repository, {})[revision] = commit
         return commit
 
@@ -128,6 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = unquote(urlsplit(self.path).path).strip("/")
         self.hub.asked.append(f"{self.command} {path}")
+        self.hub.requests.append((self.command, path, self.headers.get("Range", "")))
         mood = self.hub.mood(self.hub.asked[-1])
         if isinstance(mood, float):
             time.sleep(mood)
@@ -138,7 +146,9 @@ class _Handler(BaseHTTPRequestHandler):
         parts = path.split("/")
         if parts[:2] == ["api", "models"]:
             self._describe("/".join(parts[2:4]), parts[4:])
-        elif "resolve" in parts[1:3]:
+        elif parts[:2] == ["api", "datasets"]:
+            self._describe("/".join(parts[1:4]), parts[4:])
+        elif "resolve" in parts[1:4]:
             at = parts.index("resolve")
             self._file("/".join(parts[:at]), parts[at + 1], "/".join(parts[at + 2 :]))
         else:
@@ -152,9 +162,22 @@ class _Handler(BaseHTTPRequestHandler):
         files = self.hub.commits[commit]
         siblings = [{"rfilename": name} for name in files]
         if rest[:1] == ["tree"]:
-            self._json([_entry(name, content) for name, content in files.items()])
+            self._tree(files, "/".join(rest[2:]), recursive="recursive=true" in self.path.lower())
         else:
             self._json({"id": repository, "sha": commit, "siblings": siblings, "private": False, "tags": []})
+
+    def _tree(self, files: Mapping[str, bytes], folder: str, *, recursive: bool) -> None:
+        """The files and folders under a folder; those of its own level alone unless `recursive`."""
+        prefix = f"{folder}/" if folder else ""
+        under = {name: content for name, content in files.items() if name.startswith(prefix)}
+        if not under:
+            self._missing("EntryNotFound")
+            return
+        folders = {str(above) for name in under for above in PurePosixPath(name).parents if str(above) != "."}
+        found = [{"type": "directory", "path": name, "oid": "0" * 40, "size": 0} for name in sorted(folders)]
+        found += [_entry(name, content) for name, content in under.items()]
+        inside = [one for one in found if one["path"].startswith(prefix)]
+        self._json([one for one in inside if recursive or "/" not in one["path"].removeprefix(prefix)])
 
     def _file(self, repository: str, revision: str, name: str) -> None:
         commit = self._commit(repository, revision)
@@ -165,6 +188,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._missing("EntryNotFound")
             return
         body = None if self.hub.fault is None or self.command == "HEAD" else self.hub.fault(name, content)
+        ranged = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if ranged and body is None:
+            content_range = f"bytes {ranged[1]}-{ranged[2]}/{len(content)}"
+            part = content[int(ranged[1]) : int(ranged[2]) + 1]
+            self.send_response(206)
+            self.send_header("Content-Range", content_range)
+            self._send(Body(len(part), part))
+            return
         body = body or Body(len(content), content)
         self.send_response(200)
         self.send_header("X-Repo-Commit", commit)

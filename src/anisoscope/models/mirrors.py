@@ -5,12 +5,13 @@
 
 The cache is `~/.cache/anisoscope/models` (ANISOSCOPE_CACHE, XDG_CACHE_HOME). A folder there is named by a hash of the
 names, sizes and marks (ETag) of the objects, so that a model that changes in the store is fetched anew and one that did
-not is not. Every file is compared with its object: its size always, its MD5 where the ETag is one, and the mark once
+not is not. Every file is compared with its object: its size always, its MD5 where the mark is one, and the mark once
 more at the end.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import re
@@ -24,7 +25,7 @@ from anisoscope.models.hub import wanted
 
 CONFIGS = ("config.json", "modules.json")
 _PIECE = 8 << 20
-_MD5 = re.compile(r'ETag="?([0-9a-f]{32})"?(;|$)')
+_MD5 = re.compile(r'ETag="?([0-9a-f]{32})"?$')
 
 
 def has_model(url: str) -> bool:
@@ -88,9 +89,9 @@ def _copy(source: StoredObject, target: Path, mark: Mark) -> None:
         while piece := stream.read(_PIECE):
             md5.update(piece)
             size += out.write(piece)
-    known = _MD5.search(mark.tag)
-    if size != mark.size or (known is not None and known[1] != md5.hexdigest()):
-        expected = f"{mark.size:,} bytes" + (f", MD5 {known[1]}" if known else "")
+    known = _md5(mark.tag)
+    if size != mark.size or (known is not None and known != md5.hexdigest()):
+        expected = f"{mark.size:,} bytes" + (f", MD5 {known}" if known else "")
         raise ModelError(
             "what arrived is not what the store holds",
             where=source,
@@ -98,3 +99,15 @@ def _copy(source: StoredObject, target: Path, mark: Mark) -> None:
             expected=expected,
             do="try again",
         )
+
+
+def _md5(tag: str) -> str | None:
+    """The MD5 that a store's mark of the contents names: Google's, and the ETag of what S3 got in one piece.
+
+    >>> _md5("md5Hash=XUFAKrxLKna5cZ2REBfFkg=="), _md5('ETag="0x255A9F998ADC7A0"')
+    ('5d41402abc4b2a76b9719d911017c592', None)
+    """
+    if tag.startswith("md5Hash="):
+        return base64.b64decode(tag.removeprefix("md5Hash=")).hex()
+    found = _MD5.fullmatch(tag)
+    return found and found[1]

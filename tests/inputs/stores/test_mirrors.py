@@ -16,10 +16,10 @@ from anisoscope.models import mirrors
 from anisoscope.models.fingerprint import fingerprint
 from anisoscope.models.locate import locate
 from anisoscope.models.open import open_model
-from s3_server import Server
+from store_servers import Store
 
 
-def publish(server: Server, folder: Path, name: str) -> str:
+def publish(server: Store, folder: Path, name: str) -> str:
     for file in folder.iterdir():
         server.put(f"{name}/{file.name}", file.read_bytes())
     return f"s3://bucket/{name}"
@@ -37,7 +37,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_sharded_model_of_a_store_is_that_of_the_disk(s3: Server, bert: Path) -> None:
+def test_a_sharded_model_of_a_store_is_that_of_the_disk(s3: Store, bert: Path) -> None:
     url = publish(s3, bert, "models/bert")
     there = open_model(url, tokenizer=bytes)
     here = open_model(bert, tokenizer=bytes)
@@ -47,7 +47,7 @@ def test_a_sharded_model_of_a_store_is_that_of_the_disk(s3: Server, bert: Path) 
         assert torch.equal(a, b)
 
 
-def test_a_mirror_may_lie_in_a_store(s3: Server, bert: Path) -> None:
+def test_a_mirror_may_lie_in_a_store(s3: Store, bert: Path) -> None:
     publish(s3, bert, "mirror/owner/name@step5")
     place = locate("owner/name", revision="step5", models_dir="s3://bucket/mirror")
     assert place.path is not None
@@ -55,10 +55,10 @@ def test_a_mirror_may_lie_in_a_store(s3: Server, bert: Path) -> None:
     assert locate("owner/name", models_dir="s3://bucket/mirror").kind == "hub"
 
 
-def test_what_is_in_the_cache_is_not_fetched_again_until_it_changes(s3: Server, bert: Path) -> None:
+def test_what_is_in_the_cache_is_not_fetched_again_until_it_changes(s3: Store, bert: Path) -> None:
     url = publish(s3, bert, "models/again")
     first = mirrors.fetch_folder(url)
-    s3.requests.clear()
+    s3.forget()
     assert mirrors.fetch_folder(url) == first
     assert not [path for method, path, _ in s3.requests if method == "GET" and "list-type" not in path]
     s3.put("models/again/config.json", (bert / "config.json").read_bytes() + b"\n")
@@ -72,7 +72,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("how", DAMAGE)
-def test_what_arrives_damaged_is_refused(s3: Server, bert: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+def test_what_arrives_damaged_is_refused(s3: Store, bert: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     url = publish(s3, bert, f"models/{how}")
     stamp = StoredObject.stamp
     config = (bert / "config.json").read_bytes()
@@ -91,7 +91,7 @@ def test_what_arrives_damaged_is_refused(s3: Server, bert: Path, monkeypatch: py
     assert not list(mirrors.cache().glob("*/*"))
 
 
-def test_a_folder_without_a_model_is_named(s3: Server) -> None:
+def test_a_folder_without_a_model_is_named(s3: Store) -> None:
     s3.put("empty/notes.txt", b"nothing here")
     with pytest.raises(ModelError, match=r"got:      notes.txt"):
         locate("s3://bucket/empty")

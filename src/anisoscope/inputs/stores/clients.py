@@ -8,21 +8,27 @@
 | `hf://datasets/owner/name/file` | HF_TOKEN; HF_ENDPOINT |
 
 AWS_NO_SIGN_REQUEST and GS_NO_SIGN_REQUEST read public buckets without credentials. `abfs://container@account…/key` is
-Azure too. Transient errors (a connection that breaks, 500, 503 SlowDown) are tried again by the clients themselves.
+Azure too. Transient errors (a connection that breaks, 500, 503 SlowDown) are tried again by the clients themselves; the
+Hub's does so for what it downloads and not for what it looks up, so `ask` does.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from anisoscope.errors import UsageError
 
+HEADER = 1 << 16  # bytes asked for where only the beginning or the end of an object is looked at
 ATTEMPTS = 5
+PATIENCE = 60  # seconds of trying again, where a client counts time instead
+Answer = TypeVar("Answer")
 _URL = re.compile(r"(s3|gs|az|abfss?|hf)://(.*)", re.DOTALL)
+_VARIABLES = ("AWS_", "GOOGLE_", "GS_", "STORAGE_", "AZURE_", "HF_")
 _ACCOUNT = re.compile(r"([^/@]+)@([^./]+)[^/]*")  # container@account.dfs.core.windows.net
 
 
@@ -35,6 +41,12 @@ def is_url(place: object) -> bool:
     return isinstance(place, str) and _URL.fullmatch(place) is not None
 
 
+def settings(url: str) -> dict[str, str]:
+    """The variables that say where a store is, and who asks: what to check when it does not answer."""
+    place, credentials = _SETTINGS[url.partition("://")[0].replace("abfss", "az").replace("abfs", "az")]
+    return {"place": place, "credentials": credentials}
+
+
 def client(url: str) -> tuple[Any, str]:
     """The file system of a URL, and the path within it; nothing is asked of the store yet."""
     found = _URL.fullmatch(url)
@@ -45,8 +57,25 @@ def client(url: str) -> tuple[Any, str]:
         path, account = named[1] + path[named.end() :], named[2]
     bucket = path.partition("/")[0]
     # What decides which store it is, so that another one is opened when it changes.
-    known = tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith(("AWS_", "GOOGLE_", "GS_", "AZURE_"))))
-    return _opened(scheme, bucket if scheme == "s3" else "", account, known), path
+    known = tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith(_VARIABLES)))
+    system = _opened(scheme, bucket if scheme == "s3" else "", account, known)
+    if scheme == "hf":
+        system.handler.fs.invalidate_cache()  # it would tell of files that have changed meanwhile
+    return system, path
+
+
+def ask(url: str, question: Callable[[Any, str], Answer]) -> Answer:
+    """What the client of a URL says to a question; a Hub that is unwell is asked again."""
+    system, path = client(url)
+    for attempt in range(1, ATTEMPTS):
+        try:
+            return question(system, path)
+        except OSError as problem:
+            status = getattr(getattr(problem, "response", None), "status_code", 0)
+            if status < 500:
+                raise
+            time.sleep(0.1 * 2**attempt)
+    return question(system, path)
 
 
 @lru_cache(maxsize=16)
@@ -82,7 +111,7 @@ def _gcs(bucket: str, account: str) -> Any:
         {} if host is None else {"endpoint_override": host.rstrip("/"), "scheme": scheme or "http"}
     )
     anonymous = host is not None or _yes("GS_NO_SIGN_REQUEST")
-    return fs.GcsFileSystem(anonymous=anonymous, retry_time_limit=timedelta(seconds=60), **options)
+    return fs.GcsFileSystem(anonymous=anonymous, retry_time_limit=timedelta(seconds=PATIENCE), **options)
 
 
 def _azure(container: str, account: str) -> Any:
@@ -104,7 +133,8 @@ def _hub(bucket: str, account: str) -> Any:
     from huggingface_hub import HfFileSystem
     from pyarrow import fs
 
-    return fs.PyFileSystem(fs.FSSpecHandler(HfFileSystem(skip_instance_cache=True, use_listings_cache=False)))
+    options = {"endpoint": os.environ.get("HF_ENDPOINT"), "block_size": HEADER, "skip_instance_cache": True}
+    return fs.PyFileSystem(fs.FSSpecHandler(HfFileSystem(**options)))
 
 
 def _yes(variable: str) -> bool:
@@ -118,4 +148,20 @@ _CLIENTS: dict[str, Callable[[str, str], Any]] = {
     "abfs": _azure,
     "abfss": _azure,
     "hf": _hub,
+}
+
+_SETTINGS = {
+    "s3": (
+        "the bucket, the network, AWS_ENDPOINT_URL and AWS_REGION",
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or set AWS_NO_SIGN_REQUEST=1 for a public bucket",
+    ),
+    "gs": (
+        "the bucket, the network and STORAGE_EMULATOR_HOST",
+        "GOOGLE_APPLICATION_CREDENTIALS, or set GS_NO_SIGN_REQUEST=1 for a public bucket",
+    ),
+    "az": (
+        "the container, the network, AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_ENDPOINT",
+        "AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN",
+    ),
+    "hf": ("the repository, the network and HF_ENDPOINT", "HF_TOKEN"),
 }

@@ -5,15 +5,16 @@
         stream.seek(128)
         stream.read(4096)
 
-What identifies the contents is the store's own mark: the ETag of S3, Google and Azure, the blob of the Hub, with size
-and time of change (`stamp`). It is compared before and after every pass, so that an object that is replaced meanwhile
-is refused, and its hash is the fingerprint: a second download would cost as much as the pass.
+What identifies the contents is the store's own mark: the ETag of S3 and Azure, Google's MD5 or CRC32C, the blob of the
+Hub, with size and time of change (`stamp`). It is compared before and after every pass, so that an object that is
+replaced meanwhile is refused, and its hash is the fingerprint: a second download would cost as much as the pass.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,30 +24,31 @@ from re import fullmatch
 from typing import Any, BinaryIO, cast
 
 from anisoscope.errors import AnisoscopeError, InputError, UsageError
-from anisoscope.inputs.stores.clients import client, is_url
+from anisoscope.inputs.stores.clients import HEADER, ask, is_url, settings
 
 READ_AHEAD = 8 << 20  # bytes of a request: a round trip to a store costs as much as some megabytes
-HEADER = 1 << 16  # bytes asked for where only the beginning or the end of an object is looked at
-_MARKS = ("ETag", "etag", "generation", "x-goog-generation", "Content-MD5")
+_MARKS = (
+    "md5Hash",
+    "crc32c",
+    "ETag",
+    "etag",
+    "generation",
+)  # of the contents first: Google's others change at every copy
 _TIMES = ("Last-Modified", "updated", "timeUpdated")
 
-# What the clients say, what it means, and what helps.
+# What the clients say, what it means, and which of the settings of a store to check.
 _FAULTS = (
-    (("NO_SUCH_BUCKET", "NoSuchBucket", "ContainerNotFound"), "no such bucket", "check its name and AWS_REGION"),
+    (("NO_SUCH_BUCKET", "NoSuchBucket", "ContainerNotFound"), "no such bucket", "place"),
     (
         ("ACCESS_DENIED", "INVALID_ACCESS_KEY", "SIGNATURE_DOES_NOT", "Forbidden", "403", "401", "PERMISSION_DENIED"),
         "the store refuses access",
-        "check the credentials (AWS_ACCESS_KEY_ID …), or AWS_NO_SIGN_REQUEST=1 for a public bucket",
+        "credentials",
     ),
+    (("credential", "Credential"), "the store wants credentials", "credentials"),
     (
-        ("credential", "Credential"),
-        "the store wants credentials",
-        "set them in the environment, as its own client does",
-    ),
-    (
-        ("NETWORK_CONNECTION", "resolve host", "onnection", "timed out", "TIMEOUT", "Offline"),
+        ("NETWORK_CONNECTION", "resolve host", "onnect", "timed out", "Server error", "TIMEOUT", "Offline"),
         "the store cannot be reached",
-        "check the network, AWS_ENDPOINT_URL and AWS_REGION",
+        "place",
     ),
 )
 
@@ -62,12 +64,23 @@ def store_errors(url: str) -> Iterator[None]:
         raise
     except FileNotFoundError as problem:
         raise UsageError("no such object in the store", where=url, do="check bucket and key") from problem
-    except (OSError, ArrowException, ValueError) as problem:
+    except (OSError, ArrowException, ValueError, *_of_the_hub()) as problem:
         text = str(problem).strip().partition("\n")[0]
-        for words, what, do in _FAULTS:
+        if "No such file or directory" in text:
+            raise UsageError("no such object in the store", where=url, do="check bucket and key") from problem
+        for words, what, kind in _FAULTS:
             if any(word in text for word in words):
-                raise InputError(what, where=url, got=text, do=do) from problem
+                raise InputError(what, where=url, got=text, do=f"check {settings(url)[kind]}") from problem
         raise InputError("cannot read from the store", where=url, got=text) from problem
+
+
+def _of_the_hub() -> tuple[type[Exception], ...]:
+    """What the Hub's client raises without calling it an OSError: no connection, no time."""
+    if "huggingface_hub" not in sys.modules:
+        return ()
+    from huggingface_hub import errors
+
+    return (errors.HTTPError,)  # type: ignore[reportPrivateImportUsage]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +115,7 @@ class StoredObject:
     def native(self) -> Any:
         """The object as an open file of pyarrow."""
         with store_errors(self.url):
-            system, path = client(self.url)
-            return system.open_input_file(path)
+            return ask(self.url, lambda system, path: system.open_input_file(path))
 
     def open(self, mode: str = "rb", buffering: int = READ_AHEAD) -> BinaryIO:
         """A stream of bytes that can be sought; `buffering` bytes are asked for at a time."""
@@ -117,12 +129,11 @@ class StoredObject:
     def stamp(self) -> Mark:
         """Size, time of change and the store's own mark of the contents."""
         with store_errors(self.url):
-            system, path = client(self.url)
             if self.url.startswith("hf:"):
-                return _hub_mark(system.handler.fs.info(path))
-            with system.open_input_file(path) as file:
+                return _hub_mark(ask(self.url, lambda system, path: system.handler.fs.info(path)))
+            with self.native() as file:
                 said = {key: _text(value) for key, value in (file.metadata() or {}).items()}
-                tag = ";".join(f"{key}={said[key]}" for key in _MARKS if said.get(key))
+                tag = next((f"{key}={said[key]}" for key in _MARKS if said.get(key)), "")
                 return Mark(file.size(), next((said[key] for key in _TIMES if key in said), ""), tag)
 
     def digest(self) -> bytes:
@@ -147,8 +158,7 @@ def is_object(url: str) -> bool:
 
 def _kind(url: str) -> str:
     with store_errors(url):
-        system, path = client(url)
-        return system.get_file_info(path).type.name
+        return ask(url, lambda system, path: system.get_file_info(path).type.name)
 
 
 def listed(url: str) -> tuple[str, list[StoredObject]]:
@@ -173,17 +183,27 @@ def _check_bucket(url: str) -> None:
     from pyarrow.fs import FileSelector
 
     with store_errors(url):
-        system, path = client(url)
-        system.get_file_info(FileSelector(path.partition("/")[0], recursive=False))
+        ask(url, lambda system, path: system.get_file_info(FileSelector(_bucket(url, path), recursive=False)))
+
+
+def _bucket(url: str, path: str) -> str:
+    """The part of a path that is the bucket; of the Hub, the repository."""
+    depth = 1 if not url.startswith("hf:") else 3 if path.startswith(("datasets/", "spaces/")) else 2
+    return "/".join(path.split("/")[:depth])
 
 
 def _under(root: str) -> list[StoredObject]:
     from pyarrow.fs import FileSelector, FileType
 
     with store_errors(root):
-        system, path = client(root)
-        found = system.get_file_info(FileSelector(path, recursive=True))
-        return [StoredObject(root + one.path.removeprefix(path)) for one in found if one.type == FileType.File]
+        found = ask(
+            root,
+            lambda system, path: [
+                (one.path.removeprefix(path), one.type)
+                for one in system.get_file_info(FileSelector(path, recursive=True))
+            ],
+        )
+        return [StoredObject(root + path) for path, kind in found if kind == FileType.File]
 
 
 def _parts(url: str) -> list[str]:
@@ -208,4 +228,4 @@ def _matches(url: str, pattern: list[str]) -> bool:
     return fits(0, 0)
 
 
-__all__ = ["Mark", "StoredObject", "is_object", "is_url", "listed", "store_errors"]
+__all__ = ["HEADER", "Mark", "StoredObject", "is_object", "is_url", "listed", "store_errors"]
