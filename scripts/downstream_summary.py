@@ -2,7 +2,8 @@
 
     python scripts/downstream_summary.py docs/studies
 
-Reads tables/downstream.csv; writes tables/downstream-summary.csv and figures/downstream.png. A contrast is an arm minus
+Reads tables/downstream.csv; writes tables/downstream-summary.csv, figures/downstream.png and the table of probes in
+downstream.md. A contrast is an arm minus
 softmax within each seed, with Student's interval, Holm's p over all contrasts and the bound of equivalence. A
 correlation is Spearman's, over trainings at one site (layers differ in both numbers for many reasons).
 """
@@ -19,6 +20,7 @@ from anisoscope.inference.contrasts import equivalence_bound, holm, paired_p
 from anisoscope.studies.block.rows import interval_over_draws
 
 CONTROL = "softmax"
+SHOWN = ("linear", "gated", "no_bias", "more_isotropic", "less_isotropic", "coupled_adam", "muon")  # in the page
 Key = tuple[str, str]  # task and site
 
 
@@ -69,6 +71,38 @@ def main(docs: Path) -> None:
         writer.writeheader()
         writer.writerows(lines)
     draw(found, docs / "figures" / "downstream.png")
+    page = docs / "downstream.md"
+    page.write_text(put(page.read_text(encoding="utf-8"), lines), encoding="utf-8")
+
+
+def put(page: str, lines: list[dict[str, object]]) -> str:
+    """The page with the table of probes: one line per task and site, differences in points."""
+    cells = {(line["task"], line["site"], line["arm"]): line for line in lines}
+    head = ["task", "site", f"`{CONTROL}`", *(f"`{arm}` −" for arm in SHOWN), "correlation with the cosine, p"]
+    table = [_line(head), "|---" * len(head) + "|"]
+    for task, site, arm in cells:
+        if arm == CONTROL:
+            own = cells[task, site, arm]
+            middle = [_points(cells[task, site, other]) for other in SHOWN]
+            tied = f"{own['spearman']}, {own['spearman_p']}".replace("-0.", "−0.")
+            table.append(_line([str(task), f"`{site}`", f"{100 * _number(own['accuracy']):.1f} %", *middle, tied]))
+    start = page.index("| task | site |")
+    return page[:start] + "\n".join(table) + page[page.index("\n\n", start) :]
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _number(text: object) -> float:
+    return float(str(text))
+
+
+def _points(line: dict[str, object]) -> str:
+    """A difference with its interval, in points; bold where Holm's p is below 0.05."""
+    value, low, high = (f"{100 * _number(line[name]):+.1f}".replace("-", "−") for name in ("difference", "low", "high"))
+    words = f"{value} ({low} … {high})"
+    return f"**{words}**" if line.get("p_holm") and _number(line["p_holm"]) < 0.05 else words
 
 
 def draw(found: dict[Key, dict[str, dict[int, tuple[float, float]]]], path: Path) -> None:

@@ -1,7 +1,10 @@
 """Put the numbers of tables/variants.csv into the two tables of the study of variants that have ten seeds.
 
     anisoscope variants --plan docs/studies/plans/variants.toml --threads 1 --out variants --csv variants.csv
-    python scripts/variants_tables.py docs/studies
+    python scripts/variants_tables.py docs/studies [variants.csv]
+
+A grid may be trained arm by arm: the trainings of a file that is named join those of the table, and means, differences
+and Holm's correction are computed anew, over all arms.
 
 The first table has the mean of each arm, the second its difference to the control within seeds: bold where Holm's p is
 below 0.05, with Holm's p where only the interval leaves zero out.
@@ -15,6 +18,10 @@ import sys
 from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
+
+from anisoscope.runs.table import Row
+from anisoscope.studies.variants.rows import averages, differences
 
 COLUMNS = (
     ("", "validation_loss"),
@@ -23,6 +30,36 @@ COLUMNS = (
 )
 MOST = 10  # seeds, which need not be said
 Cells = dict[tuple[str, str, str], dict[str, str]]  # by arm, site and metric
+HEAD = ("model", "seed", "step", "site", "metric", "value", "low", "high", "null", "note")
+
+
+def trainings(table: Path) -> list[Row]:
+    """The rows of single seeds; those of single heads are left out."""
+    numbers = {"seed": int, "step": int, **dict.fromkeys(("value", "low", "high", "null"), float)}
+    found = []
+    for line in csv.DictReader(table.open(encoding="utf-8")):
+        if line["seed"] and not line.get("head"):
+            fields: dict[str, Any] = {name: line[name] for name in HEAD}
+            fields |= {name: kind(line[name]) if line[name] else None for name, kind in numbers.items()}
+            found.append(Row(**fields))
+    return found
+
+
+def join(table: Path, files: Iterable[Path]) -> None:
+    """Write the table anew, with the trainings of more files: of the metrics and sites that it has."""
+    rows = trainings(table)
+    told, arms = {(row.site, row.metric) for row in rows}, {row.model for row in rows}
+    for file in files:
+        rows += [row for row in trainings(file) if (row.site, row.metric) in told and row.model not in arms]
+    with table.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(HEAD)
+        for row in (*averages(rows), *differences(rows, control=rows[0].model), *rows):
+            writer.writerow([_written(getattr(row, name)) for name in HEAD])
+
+
+def _written(value: Any) -> Any:
+    return f"{value:.6g}" if isinstance(value, float) else value
 
 
 def read(table: Path) -> Cells:
@@ -92,10 +129,12 @@ def put(text: str, found: tuple[list[str], list[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(docs: Path) -> None:
+def main(docs: Path, *files: Path) -> None:
     page = docs / "variants.md"
+    if files:
+        join(docs / "tables" / "variants.csv", files)
     page.write_text(put(page.read_text(encoding="utf-8"), tables(read(docs / "tables" / "variants.csv"))), "utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*map(Path, sys.argv[1:]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,7 @@ def test_a_result_shows_itself(cloud: np.ndarray, tmp_path: Path, capsys: pytest
 
 def test_the_notebook_shows_names_and_runs_nothing(bert: Path) -> None:
     found = anisoscope.measure(bert, TEXTS, name=["<script>alert(1)</script>"], **FAST)
-    shown = found.changed(verdict="<b>bold</b>")._repr_html_()
+    shown = replace(found, verdict="<b>bold</b>")._repr_html_()
     assert "<script" not in shown
     assert "&lt;b&gt;bold" in shown
     assert "<table>" in shown

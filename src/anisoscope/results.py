@@ -14,6 +14,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -49,7 +50,7 @@ class Result(Measurement):
 
     def save(self, folder: str | Path, *, seconds: float | None = None, existing: Existing = "refuse") -> Run:
         """Keep it as a run folder, with all that it holds; `existing="replace"` for a folder that holds a run."""
-        whole = self if self.run is None else self.changed(arrays=self.run.arrays(), state=self.run.state())
+        whole = self if self.run is None else replace(self, arrays=self.run.arrays(), state=self.run.state())
         find_existing(Path(folder), command=self.command, settings=self.settings, existing=checked_existing(existing))
         return Measurement.save(whole, folder, seconds=seconds)
 

@@ -39,17 +39,6 @@ def test_signs_are_fixed_by_the_greatest_entry() -> None:
     assert (greatest > 0).all()
 
 
-def test_projection_gives_coordinates_on_the_first_directions() -> None:
-    x = RNG.normal(size=(2, 30, 5)) + 3
-    directions = union_directions(_second(x))
-    found = directions.project(x)
-    assert found.shape == (2, 30, 2)
-    for head in range(2):
-        left, values, vectors = np.linalg.svd(x[head], full_matrices=False)
-        signs = np.sign(np.sum(directions.vectors[head, :2] * vectors[:2], axis=-1))
-        np.testing.assert_allclose(found[head], (left * values)[:, :2] * signs, atol=1e-9)
-
-
 def test_no_moments_no_directions() -> None:
     with pytest.raises(InputError):
         union_directions()

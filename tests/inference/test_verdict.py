@@ -101,11 +101,6 @@ def test_without_an_interval_the_rayleigh_test_decides() -> None:
     assert judge(0.2) == "looks drifted, too few sequences to be sure"
 
 
-def test_the_verdict_says_why() -> None:
-    assert "average cosine" in measured(CLOUDS["drifted"]).verdict.because
-    assert "unbiased participation ratio" in measured(CLOUDS["few-dimensional"]).verdict.because
-
-
 def directions(x: np.ndarray, keys: np.ndarray | None = None, *, things: str = "vectors") -> Cloud:
     moments = Moments(D, spectrum=False)
     moments.update(torch.from_numpy(x), sequences=keys)
@@ -115,7 +110,6 @@ def directions(x: np.ndarray, keys: np.ndarray | None = None, *, things: str = "
 def test_directions_alone_never_say_isotropic() -> None:
     judged = directions(normal(1000)).verdict
     assert str(judged) == "no drift seen; spectrum not measured"
-    assert judged.because.endswith("no spectrum")
 
 
 def test_a_missing_interval_never_becomes_a_negative_claim() -> None:

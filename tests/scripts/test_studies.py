@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 TABLES = ROOT / "docs" / "studies" / "tables"
 sys.path.insert(0, str(ROOT / "scripts"))
 
-variants_power, variants_tables, warning_study = map(
-    import_module, ("variants_power", "variants_tables", "warning_study")
+downstream_summary, variants_power, variants_tables, warning_study = map(
+    import_module, ("downstream_summary", "variants_power", "variants_tables", "warning_study")
 )
 
 
@@ -88,3 +88,28 @@ def test_a_difference_of_the_variants_is_recomputed() -> None:
         found = ttest_rel([values[arm, seed] for seed in seeds], [values["softmax", seed] for seed in seeds])
         ends = found.confidence_interval()
         assert (float(told["low"]), float(told["high"])) == pytest.approx((ends.low, ends.high), abs=2e-5)
+
+
+def test_trainings_of_another_file_join_the_table_and_are_corrected_with_the_rest(tmp_path: Path) -> None:
+    """The arms of the table split in two files and put together again give the table, Holm's p over all of them too."""
+    whole = [row for row in csv.reader((TABLES / "variants.csv").open()) if row[3] in ("site", "blocks", "")]
+    for name, wanted in (("table", lambda arm: arm != "gated"), ("more", lambda arm: arm == "gated")):
+        kept = [row for row in whole[1:] if wanted(row[0]) and row[1]]
+        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([whole[0], *kept])
+    variants_tables.join(tmp_path / "table.csv", [tmp_path / "more.csv"])
+    found, expected = (variants_tables.read(path) for path in (tmp_path / "table.csv", TABLES / "variants.csv"))
+    assert found.keys() == {place for place in expected if place[1] in ("blocks", "")}
+    for place, row in found.items():
+        for end in ("value", "low", "high"):
+            assert float(row[end] or 0) == pytest.approx(float(expected[place][end] or 0), abs=2e-5)
+        holm = [float(one.partition(" by Holm")[0]) for one in row["note"].split("; ") if "by Holm" in one]
+        told = [float(o.partition(" by Holm")[0]) for o in expected[place]["note"].split("; ") if "by Holm" in o]
+        assert holm == pytest.approx(told, rel=0.3)
+
+
+def test_the_page_of_the_probes_has_the_numbers_of_its_table() -> None:
+    page = (TABLES.parent / "downstream.md").read_text(encoding="utf-8")
+    told = list(csv.DictReader((TABLES / "downstream-summary.csv").open()))
+    assert page == downstream_summary.put(page, told)
+    assert f"over all {sum(bool(line['p_holm']) for line in told)} contrasts" in page

@@ -15,7 +15,7 @@ from anisoscope.runs.store import EXISTING
 from anisoscope.runs.study import Study, find_study
 
 
-def shared_parameters(*, figures: bool = True) -> list[inspect.Parameter]:
+def shared_parameters() -> list[inspect.Parameter]:
     """Where the run goes, what is printed, what happens to what is there: alike for every study."""
     declared: dict[str, tuple[Any, Any]] = {
         "out": (RunFolder, None),
@@ -27,8 +27,6 @@ def shared_parameters(*, figures: bool = True) -> list[inspect.Parameter]:
         "all": (All, False),
         "json": (Json, False),
     }
-    if not figures:
-        declared.pop("figures")
     return [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         for name, (annotation, default) in declared.items()

@@ -77,7 +77,7 @@ def duplicates(distances: ArrayLike) -> int:
 def twonn_point_terms(distances: ArrayLike) -> np.ndarray:
     """log(r_2/r_1) of every point, shape (m,), NaN for a duplicated point.
 
-    A bootstrap over points with their neighbours kept resamples these terms and calls `twonn_from_terms`.
+    A bootstrap over points with their neighbours kept resamples these terms and calls `twonn_from_sorted`.
     """
     first, second = np.asarray(distances, np.float64)[:, :2].T
     return np.log(second, out=np.full(len(first), np.nan), where=first > 0) - np.log(
@@ -85,13 +85,11 @@ def twonn_point_terms(distances: ArrayLike) -> np.ndarray:
     )
 
 
-def twonn_from_terms(terms: ArrayLike, *, discard: float = DISCARDED) -> float | None:
-    """Slope through the origin of −log(1 − i/N) on the sorted log ratios, without the largest `discard` of them."""
-    return twonn_from_sorted(np.sort(np.asarray(terms, dtype=np.float64)), discard=discard)
-
-
 def twonn_from_sorted(terms: np.ndarray, *, discard: float = DISCARDED) -> float | None:
-    """The same from terms in ascending order, NaN last."""
+    """Slope through the origin of −log(1 − i/N) on log ratios in ascending order, NaN last.
+
+    The largest `discard` of them do not count.
+    """
     ratios = terms[: np.searchsorted(terms, np.inf, side="right")]
     kept = int(len(ratios) * (1 - discard))
     if kept < 2 or ratios[kept - 1] == 0:
@@ -110,7 +108,7 @@ def twonn(distances: ArrayLike, *, discard: float = DISCARDED) -> float | None:
     >>> round(twonn(nearest(points, 2)[0]), 1)
     2.0
     """
-    return twonn_from_terms(twonn_point_terms(distances), discard=discard)
+    return twonn_from_sorted(np.sort(twonn_point_terms(distances)), discard=discard)
 
 
 def mle_point_terms(distances: ArrayLike, k: int) -> np.ndarray:

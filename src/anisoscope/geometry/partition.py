@@ -45,13 +45,11 @@ Blocks = Callable[[], Iterator[np.ndarray]]
 class PartitionResult:
     """I(W) with all that it depends on. `value` = exp(`log_ratio`), which may be tiny: 1e−174 is on record for GPT-2.
 
-    `log_min` and `log_max` are log Z at the two extreme directions. All four are missing where float32 overflowed.
+    Both are missing where float32 overflowed.
     """
 
     value: float | None
     log_ratio: float | None
-    log_min: float | None
-    log_max: float | None
     convention: Convention
     centred: bool
     dtype: Precision
@@ -113,36 +111,6 @@ def partition_reference(
     return _evaluate(blocks, columns, rows=len(matrix), convention=convention, centred=centred, dtype="float64")
 
 
-def partition_first_order(w: ArrayLike, *, centred: bool = False) -> float:
-    """I(W) to first order in the norms: (V − ‖Σw‖) / (V + ‖Σw‖).
-
-    It is 1 for a centred matrix and negative once ‖w̄‖ > 1: only meant for small norms, where Z(c) ≈ V + c·Σw. Cost
-    O(V·d). Source: Mu & Viswanath, ICLR 2018 [formula from memory, unchecked; it follows from the expansion of exp].
-
-    >>> partition_first_order([[0.5, 0.0], [0.5, 0.0]])
-    0.3333333333333333
-    """
-    matrix = _checked(w)
-    drift = 0.0 if centred else float(np.linalg.norm(matrix.sum(axis=0, dtype=np.float64)))
-    return (len(matrix) - drift) / (len(matrix) + drift)
-
-
-def partition_second_order(w: ArrayLike, *, centred: bool = False) -> float:
-    """I(W) to second order: (V − ‖Σw‖ + σ_min²/2) / (V + ‖Σw‖ + σ_max²/2), σ the singular values of W.
-
-    The extremes of the two terms are taken apart, so it is a lower estimate of the second-order ratio. May be negative.
-    Cost O(V·d²). Source: Mu & Viswanath, ICLR 2018 [formula from memory, unchecked; it follows from the expansion].
-
-    >>> partition_second_order([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-    1.0
-    """
-    matrix = _checked(w)
-    drift = 0.0 if centred else float(np.linalg.norm(matrix.sum(axis=0, dtype=np.float64)))
-    squares = np.linalg.eigvalsh(_gram(_rows_of(matrix, centred=centred, dtype="float64")))
-    smallest, largest = max(float(squares[0]), 0.0), float(squares[-1])
-    return (len(matrix) - drift + smallest / 2) / (len(matrix) + drift + largest / 2)
-
-
 def _checked(w: ArrayLike) -> np.ndarray:
     matrix = np.asarray(w)
     if matrix.ndim != 2 or 0 in matrix.shape:
@@ -192,8 +160,6 @@ def _evaluate(
     return PartitionResult(
         value=math.exp(low - high) if finite else None,
         log_ratio=low - high if finite else None,
-        log_min=low if finite else None,
-        log_max=high if finite else None,
         convention=convention,
         centred=centred,
         dtype=dtype,

@@ -165,10 +165,6 @@ class Directions:
     vectors: Array
     singular_values: Array
 
-    def project(self, x: ArrayLike, *, axes: int = 2) -> Array:
-        """Coordinates of vectors (..., n, d) on the first directions: (..., n, axes)."""
-        return np.asarray(x, np.float64) @ np.swapaxes(self.vectors[..., :axes, :], -1, -2)
-
 
 def union_directions(*second_moments: ArrayLike) -> Directions:
     """The SVD of a union of clouds from their second moments Σxxᵀ (..., d, d): Q and K, or one of them, of any steps.

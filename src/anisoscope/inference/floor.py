@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from anisoscope.accumulate.keys import GROUPS, group_of
 from anisoscope.errors import InputError
+from anisoscope.geometry.missing import settle
 from anisoscope.geometry.nulls import isotropic as null
 from anisoscope.geometry.rows import unit_rows
 from anisoscope.geometry.two_clouds import shared_neighbours
@@ -167,7 +168,7 @@ def _estimates(table: _Table, rates: Sequence[float], d: int) -> list[Estimate]:
     estimates = []
     for i, (metric, at, expected) in enumerate(_names(rates, d, table.candidates)):
         few = "fewer than ten pairs lie above it" if at is not None and at * table.pairs < 10 else ""
-        ends = _known(table.values[i]), _known(low[i]), _known(high[i])
+        ends = settle(table.values[i]), settle(low[i]), settle(high[i])
         estimates.append(Estimate(metric, *ends, null=expected, n=table.pairs, note=few, at=at))
     return estimates
 
@@ -185,7 +186,7 @@ def _compared(table: _Table, raw: _Table) -> list[Estimate]:
     """What a correction does to the best match and to neighbours, beside the rows as they are."""
     gain = table.values[-1] - raw.values[-1]
     low, high = jackknife(table.left_out[:, -1] - raw.left_out[:, -1], gain, table.sizes)
-    moved = Estimate("nearest_gap_difference", _known(gain), _known(low), _known(high), null=0.0, n=table.pairs)
+    moved = Estimate("nearest_gap_difference", settle(gain), settle(low), settle(high), null=0.0, n=table.pairs)
     shared = shared_neighbours(table.neighbours, raw.neighbours)  # (m,)
     kept = jackknife_mean(shared, table.groups)
     chance = table.neighbours.shape[1] / max(table.candidates - 1, 1)
@@ -198,7 +199,3 @@ def _nearest(found: Similarities) -> NDArray[np.int64]:
     k = min(NEIGHBOURS, found.cosines.shape[1] - 1)
     masked = np.where(found.unrelated, found.cosines, -np.inf)
     return np.argpartition(-masked, k - 1, axis=1)[:, :k] if k > 0 else np.zeros((len(masked), 0), np.int64)
-
-
-def _known(value: float | None) -> float | None:
-    return None if value is None or not np.isfinite(value) else float(value)

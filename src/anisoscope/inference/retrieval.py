@@ -23,10 +23,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from anisoscope.accumulate.keys import GROUPS, group_of
+from anisoscope.accumulate.keys import group_of
 from anisoscope.geometry.rows import unit_rows
 from anisoscope.inference.estimates import Estimate
-from anisoscope.inference.jackknife import jackknife
+from anisoscope.inference.jackknife import jackknife_mean
 
 Array = NDArray[np.float64]
 DEPTH = 10
@@ -152,14 +152,11 @@ def _ranked(one: Found, raw: Found | None) -> list[Estimate]:
 
 def _mean(metric: str, values: Array, groups: NDArray[np.int64], at: float | None = None) -> Estimate:
     """The mean over queries, with its interval."""
-    sizes = np.bincount(groups, minlength=GROUPS)
-    sums = np.bincount(groups, weights=values, minlength=GROUPS)
-    left = (values.sum() - sums) / np.maximum(len(values) - sizes, 1)
-    low, high = jackknife(left, values.mean(), sizes)
+    mean, low, high = jackknife_mean(values, groups)
     null = 0.0 if metric.endswith("_difference") else None
     if null is None:  # shares: the interval ends where they do
         low, high = (None if end is None else min(max(end, 0.0), 1.0) for end in (low, high))
-    return Estimate(metric, float(values.mean()), low, high, null=null, n=len(values), at=at)
+    return Estimate(metric, mean, low, high, null=null, n=len(values), at=at)
 
 
 def _thresholds(one: Found, labels: Array, rates: Sequence[float]) -> list[Estimate]:

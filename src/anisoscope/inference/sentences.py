@@ -7,27 +7,14 @@ the average of as many isotropic vectors gives, 0 ± its standard deviation, and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from anisoscope.inference.thresholds import Thresholds
 
+if TYPE_CHECKING:
+    from anisoscope.inference.verdict import Number
 
-class Decisive(Protocol):
-    """What a sentence reads of a number (`verdict.Number`)."""
-
-    @property
-    def value(self) -> float | None: ...
-    @property
-    def low(self) -> float | None: ...
-    @property
-    def high(self) -> float | None: ...
-    @property
-    def null_sd(self) -> float | None: ...
-    @property
-    def n(self) -> int | None: ...
-
-
-Numbers = Mapping[str, Decisive]
+    Numbers = Mapping[str, Number]
 
 
 def sentence_on(words: tuple[str, ...], numbers: Numbers, things: str, limits: Thresholds) -> str:
@@ -126,7 +113,7 @@ def _value(numbers: Numbers, name: str) -> float | None:
     return numbers[name].value if name in numbers else None
 
 
-def sentence_on_many(counts: Mapping[str, int], total: int, site: str | None, largest: Decisive | None) -> str:
+def sentence_on_many(counts: Mapping[str, int], total: int, site: str | None, largest: Number | None) -> str:
     """One sentence for the sites of a model, from how many of them got which word."""
     (word, count), *others = counts.items()
     known = f"{word} at {'all' if count == total else f'{count} of'} {total} sites"

@@ -63,19 +63,6 @@ class Verdict:
     def number(self, metric: str) -> Number | None:
         return next((number for number in self.numbers if number.metric == metric), None)
 
-    @property
-    def because(self) -> str:
-        """The deciding numbers in a few words."""
-        cosine, ratio, d = (self.number(name) for name in ("mean_cosine", "participation_ratio_unbiased", "dimension"))
-        if cosine is None or cosine.value is None or (cosine.n or 0) < THRESHOLDS.vectors:
-            return f"n = {cosine.n if cosine else 0}"
-        words = f"average cosine {cosine.value:.3f}"
-        if ratio is None or ratio.value is None:
-            return f"{words}, no spectrum"
-        width = "" if d is None else f" of {d.value:.0f}"
-        few = f", n = {cosine.n} < {THRESHOLDS.vectors_per_dimension}·d" if TOO_FEW in self.words else ""
-        return f"{words}, {ratio.value:.4g}{width} dimensions in use (unbiased participation ratio){few}"
-
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return dataclasses.asdict(self)

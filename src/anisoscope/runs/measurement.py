@@ -10,7 +10,7 @@ Measurement(1 rows, drifted)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -139,10 +139,6 @@ class Measurement:
             notes=list(self.notes),
             **{name: getattr(self, name) for name in _MANIFEST},
         )
-
-    def changed(self, **fields_: Any) -> Self:
-        """The same measurement with other fields."""
-        return type(self)(**{**{one.name: getattr(self, one.name) for one in fields(self)}, **fields_})
 
 
 def sentence_of(verdict: Verdict | str) -> str:

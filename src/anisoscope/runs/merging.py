@@ -43,7 +43,7 @@ def collected_of(run: Run, study: Study) -> Collected:
     """The sums that a run kept, with what is known about them."""
     about = run.manifest.get("about") or {}
     state = run.state()
-    if study.kinds is None or not state:
+    if not state:
         raise UsageError("this run kept no sums to add", where=run.folder, do="make it again with --shard")
     parts = load_parts(state, list(about), study.kinds())
     for label, part in parts.items():

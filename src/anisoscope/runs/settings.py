@@ -142,8 +142,6 @@ def parse_seeds(value: Any) -> Any:
 
 Seeds = Annotated[list[int], BeforeValidator(parse_seeds)]
 
-
-Words = Annotated[list[str], BeforeValidator(lambda value: value.split(",") if isinstance(value, str) else value)]
 Documents = Literal["auto", "file", "lines", "blank", "paragraphs", "wikitext"]
 Modality = Literal["text", "speech", "vision"]
 Dtype = Literal["float32", "float64", "bfloat16", "float16"]

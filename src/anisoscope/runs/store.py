@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -76,24 +77,19 @@ class Run:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays that a study keeps beside the table; empty where there are none."""
-        from safetensors.numpy import load_file
-
-        with self._reading(ARRAYS) as path:
-            return load_file(path) if path.exists() else {}
+        return self._tensors(ARRAYS, "numpy")
 
     def state(self) -> dict[str, torch.Tensor]:
         """The sums; empty where the run did not keep them."""
-        from safetensors.torch import load_file
-
-        with self._reading(SUMS) as path:
-            return load_file(path) if path.exists() else {}
+        return self._tensors(SUMS, "torch")
 
     def state_arrays(self) -> dict[str, np.ndarray]:
         """The sums as numpy arrays, for what needs no torch."""
-        from safetensors.numpy import load_file
+        return self._tensors(SUMS, "numpy")
 
-        with self._reading(SUMS) as path:
-            return load_file(path) if path.exists() else {}
+    def _tensors(self, name: str, kind: str) -> dict[str, Any]:
+        with self._reading(name) as path:
+            return import_module(f"safetensors.{kind}").load_file(path) if path.exists() else {}
 
     @contextmanager
     def sums_file(self) -> Iterator[Any]:

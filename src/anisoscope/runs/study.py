@@ -66,11 +66,23 @@ def first_names(settings: Any) -> str:
     return "+".join(Path(name).name for name in names[:3])
 
 
+def shared_kinds() -> dict[str, Callable[[], Any]]:
+    """An empty collection for each observer of a model, by the name that all studies have for it."""
+    from anisoscope.runs.work.observers import AttentionSums, HiddenSums
+    from anisoscope.runs.work.observers.embeddings import EmbeddingSums
+    from anisoscope.runs.work.observers.outputs import OutputSums
+    from anisoscope.runs.work.observers.texts import TextSums
+
+    states = {"hidden": HiddenSums, "embedding": EmbeddingSums, "attention": AttentionSums}
+    return {**states, "output": OutputSums, "texts": TextSums}
+
+
 @dataclass(frozen=True)
 class Study:
     """One study.
 
-    - `measure`, or `collect` and `conclude` with `kinds` (an empty collection for each observer's name);
+    - `measure`, or `collect` and `conclude`; `kinds` gives an empty collection for each observer's name, where they are
+      not those that studies share;
     - `labels`: of a series, its checkpoints, which workers take one by one (`job.only`) instead of shares of the data;
     - `story`: what the terminal tells of its rows; without one, a table of them; `judged`: of its verdicts instead;
     - `machine`: which options of `Machine` its command has (all); `keeps_sums`: whether a finished run holds its sums;
@@ -84,7 +96,7 @@ class Study:
     measure: Callable[[Job], Findings] | None = None
     collect: Callable[[Job], Collected] | None = None
     conclude: Callable[[Any, Collected], Findings] | None = None
-    kinds: Callable[[], Mapping[str, Callable[[], Any]]] | None = None
+    kinds: Callable[[], Mapping[str, Callable[[], Any]]] = shared_kinds
     labels: Callable[[Any], Sequence[str]] | None = None
     story: Callable[[Sequence[Row]], Story] | None = None
     judged: Callable[[Sequence[Mapping[str, Any]]], Story] | None = None

@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from anisoscope.training.recipe import Recipe
 
 PAD, FIRST, LAST = (SPECIALS.index(token) for token in ("[PAD]", "[CLS]", "[SEP]"))
+TEXT = {
+    "bert": ("Bert", "ForMaskedLM", ("hidden_dropout_prob", "attention_probs_dropout_prob")),
+    "gpt2": ("GPT2", "LMHeadModel", ("resid_pdrop", "embd_pdrop", "attn_pdrop")),
+    "neox": ("GPTNeoX", "ForCausalLM", ("hidden_dropout", "attention_dropout")),
+    "llama": ("Llama", "ForCausalLM", ("attention_dropout",)),
+}
+"""Architectures of text: the names of their classes, and of their dropouts."""
 
 
 def build(recipe: Recipe, *, seed: int, vocabulary: int = 0, classes: int = 0) -> PreTrainedModel:
@@ -38,111 +45,58 @@ def build(recipe: Recipe, *, seed: int, vocabulary: int = 0, classes: int = 0) -
     import torch
 
     torch.manual_seed(seed)
-    makers = {"bert": _bert, "gpt2": _gpt2, "neox": _neox, "llama": _llama}
-    if recipe.arch == "vit":
-        model = _vit(recipe, classes)
-    elif recipe.arch == "convnet":
-        model = _convnet(recipe, classes)
-    else:
-        model = makers[recipe.arch](recipe, vocabulary)
+    model = _classifier(recipe, classes) if recipe.vision else _language_model(recipe, vocabulary)
     return model.train()
 
 
-def _bert(recipe: Recipe, vocabulary: int) -> PreTrainedModel:
-    from transformers import BertConfig, BertForMaskedLM, BertModel
+def _language_model(recipe: Recipe, vocabulary: int) -> PreTrainedModel:
+    """A model of text with its head, or, trained headless, without one."""
+    import transformers as library
 
-    config = BertConfig(
-        vocab_size=vocabulary,
-        max_position_embeddings=recipe.length,
-        type_vocab_size=1,
-        pad_token_id=PAD,
-        hidden_dropout_prob=recipe.dropout,
-        attention_probs_dropout_prob=recipe.dropout,
-        **_sizes(recipe),
-    )
-    headless = recipe.objective == "headless"
-    model = BertModel(config, add_pooling_layer=False) if headless else BertForMaskedLM(config)
-    embeddings: Any = model.base_model.embeddings
-    embeddings.token_type_embeddings.weight.data.zero_()
-    _start_positions(embeddings.position_embeddings, recipe)
-    return model
-
-
-def _gpt2(recipe: Recipe, vocabulary: int) -> PreTrainedModel:
-    from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
-
-    config = GPT2Config(
-        n_positions=recipe.length,
-        n_embd=recipe.hidden,
-        n_layer=recipe.layers,
-        n_head=recipe.heads,
-        n_inner=recipe.feedforward,
-        resid_pdrop=recipe.dropout,
-        embd_pdrop=recipe.dropout,
-        attn_pdrop=recipe.dropout,
-        initializer_range=recipe.initializer_range,
-        **_text(vocabulary),
-    )
-    model = GPT2Model(config) if recipe.objective == "headless" else GPT2LMHeadModel(config)
+    family, head, dropouts = TEXT[recipe.arch]
+    fields = {**_sizes(recipe), "vocab_size": vocabulary, "pad_token_id": PAD, "max_position_embeddings": recipe.length}
+    fields |= dict.fromkeys(dropouts, recipe.dropout)
+    if recipe.causal:  # a training on whole windows needs no cache
+        fields |= {"bos_token_id": FIRST, "eos_token_id": LAST, "use_cache": False}
+    else:
+        fields |= {"type_vocab_size": 1}
+    if recipe.arch == "gpt2":
+        fields["n_inner"] = fields.pop("intermediate_size")
+    config = getattr(library, f"{family}Config")(**fields)
+    if recipe.objective == "headless":
+        options = {} if recipe.causal else {"add_pooling_layer": False}
+        model = getattr(library, f"{family}Model")(config, **options)
+    else:
+        model = getattr(library, f"{family}{head}")(config)
     body: Any = model.base_model
-    _start_positions(body.wpe, recipe)
+    if recipe.arch == "bert":
+        body.embeddings.token_type_embeddings.weight.data.zero_()
+        _start_positions(body.embeddings.position_embeddings, recipe)
+    if recipe.arch == "gpt2":
+        _start_positions(body.wpe, recipe)
     return model
 
 
-def _neox(recipe: Recipe, vocabulary: int) -> PreTrainedModel:
-    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, GPTNeoXModel
+def _classifier(recipe: Recipe, classes: int) -> PreTrainedModel:
+    """A ViT, or a ConvNeXt of two stages: its stem cuts patches, the second stage halves the map, doubles channels."""
+    import transformers as library
 
-    config = GPTNeoXConfig(
-        max_position_embeddings=recipe.length,
-        hidden_dropout=recipe.dropout,
-        attention_dropout=recipe.dropout,
-        **_text(vocabulary),
-        **_sizes(recipe),
-    )
-    return GPTNeoXModel(config) if recipe.objective == "headless" else GPTNeoXForCausalLM(config)
-
-
-def _llama(recipe: Recipe, vocabulary: int) -> PreTrainedModel:
-    from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
-
-    config = LlamaConfig(
-        max_position_embeddings=recipe.length,
-        attention_dropout=recipe.dropout,
-        **_text(vocabulary),
-        **_sizes(recipe),
-    )
-    return LlamaModel(config) if recipe.objective == "headless" else LlamaForCausalLM(config)
-
-
-def _vit(recipe: Recipe, classes: int) -> PreTrainedModel:
-    from transformers import ViTConfig, ViTForImageClassification
-
-    config = ViTConfig(
-        image_size=recipe.image_size,
-        patch_size=recipe.patch,
-        hidden_dropout_prob=recipe.dropout,
-        attention_probs_dropout_prob=recipe.dropout,
-        **_sizes(recipe),
-    )
+    shared: dict[str, Any] = {"image_size": recipe.image_size, "patch_size": recipe.patch}
+    if recipe.arch == "vit":
+        dropped = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), recipe.dropout)
+        config: Any = library.ViTConfig(**shared, **dropped, **_sizes(recipe))
+    else:
+        early = recipe.layers // 2
+        config = library.ConvNextConfig(
+            **shared,
+            num_stages=2,
+            depths=[early, recipe.layers - early],
+            hidden_sizes=[recipe.hidden, 2 * recipe.hidden],
+            initializer_range=recipe.initializer_range,
+        )
     config.num_labels = classes
-    return ViTForImageClassification(config)
-
-
-def _convnet(recipe: Recipe, classes: int) -> PreTrainedModel:
-    """A ConvNeXt of two stages: the stem cuts patches, the second stage halves the map and doubles the channels."""
-    from transformers import ConvNextConfig, ConvNextForImageClassification
-
-    early = recipe.layers // 2
-    config = ConvNextConfig(
-        image_size=recipe.image_size,
-        patch_size=recipe.patch,
-        num_stages=2,
-        depths=[early, recipe.layers - early],
-        hidden_sizes=[recipe.hidden, 2 * recipe.hidden],
-        initializer_range=recipe.initializer_range,
-    )
-    config.num_labels = classes
-    return ConvNextForImageClassification(config)
+    kinds: Any = {"vit": library.ViTForImageClassification, "convnet": library.ConvNextForImageClassification}
+    return kinds[recipe.arch](config)
 
 
 def _start_positions(table: nn.Embedding, recipe: Recipe) -> None:
@@ -168,15 +122,4 @@ def _sizes(recipe: Recipe) -> dict[str, Any]:
         "num_attention_heads": recipe.heads,
         "intermediate_size": recipe.feedforward,
         "initializer_range": recipe.initializer_range,
-    }
-
-
-def _text(vocabulary: int) -> dict[str, Any]:
-    """Vocabulary and special tokens of a causal model; a training on whole windows needs no cache."""
-    return {
-        "vocab_size": vocabulary,
-        "bos_token_id": FIRST,
-        "eos_token_id": LAST,
-        "pad_token_id": PAD,
-        "use_cache": False,
     }

@@ -52,9 +52,11 @@ def test_removing_the_mean_key_changes_nothing_the_mean_query_does() -> None:
     for name in ("bert", "gpt2", "llama"):  # also with rotary positions, for the vectors that are scored
         model = model_of(name)
         _, batch = next(iter(batches_of(model)))
-        effects = removal_effects(model, batch)
-        assert list(effects) == ["block.0", "block.1", "block.2"]
-        assert all(effect.key < 1e-12 and effect.query > 1e-3 for effect in effects.values())
+        value = {(site, metric): value for site, metric, value in removal_effects(model, batch)}
+        assert list(dict.fromkeys(site for site, _ in value)) == ["block.0", "block.1", "block.2"]
+        for site, _ in value:
+            assert value[site, "mean_key_removal"] < 1e-12
+            assert value[site, "mean_query_removal"] > 1e-3
 
 
 def _without_mean_key(model: OpenModel, keys: list[torch.nn.Linear]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,9 +8,22 @@ from typing import Annotated, Any
 
 import typer
 
-from anisoscope.cli.options import parameters, values_of
+from anisoscope.cli.options import asking, parameters, values_of
 from anisoscope.cli.study import carry_out, shared_parameters
 from anisoscope.runs.settings import Machine
+
+HELP = """
+Do again what a run.toml describes: every run writes one.
+
+Examples:
+  anisoscope run anisoscope-runs/vectors-embeddings-1a2b3c4d/run.toml --out again
+  anisoscope run my-study.toml --device cuda
+"""
+_PLAN = inspect.Parameter(
+    "plan",
+    inspect.Parameter.KEYWORD_ONLY,
+    annotation=Annotated[Path, typer.Argument(metavar="RUN", help="A run.toml, or the folder of a run.")],
+)
 
 
 def _run(given: dict[str, Any]) -> None:
@@ -22,22 +35,4 @@ def _run(given: dict[str, Any]) -> None:
     carry_out(study, settings, machine, given)
 
 
-def run(**given: Any) -> None:
-    """Do again what a run.toml describes: every run writes one.
-
-    \b
-    Examples:
-      anisoscope run anisoscope-runs/vectors-embeddings-1a2b3c4d/run.toml --out again
-      anisoscope run my-study.toml --device cuda
-    """
-    _run(given)
-
-
-_PLAN = inspect.Parameter(
-    "plan",
-    inspect.Parameter.KEYWORD_ONLY,
-    annotation=Annotated[Path, typer.Argument(metavar="RUN", help="A run.toml, or the folder of a run.")],
-)
-_ALL = [_PLAN, *parameters(Machine), *shared_parameters()]
-run.__signature__ = inspect.Signature(_ALL)  # pyright: ignore[reportFunctionMemberAccess]
-run.__annotations__ = {one.name: one.annotation for one in _ALL}
+run = asking([_PLAN, *parameters(Machine), *shared_parameters()], HELP, _run)

@@ -109,22 +109,6 @@ def mean_cosine_sd(n: float, d: int) -> float | None:
     return math.sqrt(2.0 / (_dimension(d) * n * (n - 1))) if n > 1 else None
 
 
-def mean_cosine_quantile(p: ArrayLike, n: float, d: int) -> Values:
-    """Quantile of the average cosine of n independent isotropic vectors, from `pair_sum_law`; n = 2 is exactly Beta.
-
-    n may be an effective sample size, at least 2. Against simulation, levels from 0.75 up are met within 0.003
-    for n ≥ 10 at every d, and all levels for d ≥ 10; in three dimensions the lower tail is rough (0.03 off at n = 5).
-    """
-    from scipy.special import gammaincinv
-
-    if n < 2:
-        raise UsageError("an average over pairs needs two vectors", got=f"n = {n}")
-    if n == 2:
-        return cosine_quantile(p, d)
-    shape, scale = pair_sum_law(n, _dimension(d))
-    return settle(scale * (gammaincinv(shape, np.asarray(p, np.float64)) - shape) / (n - 1))
-
-
 def pair_sum_law(n: float, d: float, *, third: float = 0.0) -> tuple[float, float]:
     """Gamma law (shape, scale) of X, where n‖v̄‖² − 1 = X − shape·scale for n random unit vectors v of R^d.
 

@@ -21,8 +21,7 @@ has a character table of zeros, as the authors' has, and so gives every word the
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -41,6 +40,7 @@ from transformers.models.bert.modeling_bert import (
     BertPredictionHeadTransform,
     BertSelfAttention,
 )
+from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
@@ -245,56 +245,13 @@ class CharacterBertForMaskedLM(CharacterBertPreTrainedModel):
         )
 
 
-class _CharacterTable(dict[int, str]):
-    """A table for `str.translate` that works out a character when it first meets it."""
-
-    def __init__(self, change: Callable[[str], str]) -> None:
-        super().__init__()
-        self._change = change
-
-    def __missing__(self, code: int) -> str:
-        self[code] = self._change(chr(code))
-        return self[code]
-
-
-_IDEOGRAPHS = (
-    range(0x3400, 0x4DC0),
-    range(0x4E00, 0xA000),
-    range(0xF900, 0xFB00),
-    range(0x20000, 0x2A6E0),
-    range(0x2A700, 0x2B740),
-    range(0x2B740, 0x2B820),
-    range(0x2B820, 0x2CEB0),
-    range(0x2F800, 0x2FA20),
-)
-
-
-def _clean(character: str) -> str:
-    kind = unicodedata.category(character)
-    if character in "\t\n\r" or kind == "Zs":
-        return " "
-    if kind.startswith("C") or character == "\ufffd":
-        return ""
-    return f" {character} " if any(ord(character) in block for block in _IDEOGRAPHS) else character
-
-
-def _split(character: str) -> str:
-    if unicodedata.category(character) == "Mn":
-        return ""
-    ascii_sign = 33 <= ord(character) < 127 and not character.isalnum()
-    return f" {character} " if ascii_sign or unicodedata.category(character).startswith("P") else character
-
-
-_CLEAN, _SPLIT = _CharacterTable(_clean), _CharacterTable(_split)
-
-
 def basic_words(text: str) -> list[str]:
     """BERT's basic tokenisation, uncased: no control characters, no accents, signs and ideographs by themselves.
 
     >>> basic_words("Café-au-lait\\u200b, 日本!")
     ['cafe', '-', 'au', '-', 'lait', ',', '日', '本', '!']
     """
-    return unicodedata.normalize("NFD", text.translate(_CLEAN).lower()).translate(_SPLIT).split()
+    return BasicTokenizer(do_lower_case=True).tokenize(text.encode("utf-8", "ignore").decode())  # no half characters
 
 
 @lru_cache(maxsize=65536)

@@ -194,7 +194,6 @@ def _add(total: Collected, found: Any, job: Job) -> None:
     from anisoscope.runs.work.collected import load_parts
 
     state, about, inputs, notes = found
-    assert job.study.kinds is not None
     parts = load_parts(state, list(about), job.study.kinds())
     for label, part in parts.items():
         part.about = about[label]

@@ -5,7 +5,6 @@ One pass; everything is a sum (`runs.work.observers.AttentionSums`). `arrays` of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -51,8 +50,10 @@ def collect(job: Job) -> Collected:
     ((label, model),) = job.models()
     part = job.run(label, model, lambda: {"attention": attention_sums(job.settings)})
     if job.first_share:
+        from anisoscope.studies.attention.removal import removal_effects
+
         window = _first_window(job, model)
-        part.about["removal"] = _removals(model, window)
+        part.about["removal"] = removal_effects(model, window)
         if job.settings.export_key_means is not None and not job.settings.before_rotary:
             from anisoscope.studies.attention.key_codes import key_errors, key_means
 
@@ -73,18 +74,6 @@ def _first_window(job: Job, model: OpenModel) -> Batch:
             if limit > 2**20:
                 raise
             limit *= 2
-
-
-def _removals(model: OpenModel, window: Batch) -> list[list[Any]]:
-    """[site, metric, value] of the greatest change of a probability in a window."""
-    from anisoscope.studies.attention.removal import removal_effects
-
-    found = removal_effects(model, window)
-    return [
-        [site, metric, value]
-        for site, effect in found.items()
-        for metric, value in (("mean_key_removal", effect.key), ("mean_query_removal", effect.query))
-    ]
 
 
 def conclude(settings: AttentionSettings, collected: Collected) -> Findings:
@@ -122,12 +111,6 @@ def attention_context(label: str, part: Part) -> Row:
     return Row(model=label, revision=about["model"]["revision"], protocol=words_of(about["protocol"]))
 
 
-def kinds() -> Mapping[str, Any]:
-    from anisoscope.runs.work.observers import AttentionSums
-
-    return {"attention": AttentionSums}
-
-
 def _export(settings: AttentionSettings, measurement: Measurement) -> None:
     from anisoscope.studies.attention.key_codes import export_key_means
 
@@ -138,7 +121,6 @@ STUDY = Study(
     AttentionSettings,
     collect=collect,
     conclude=conclude,
-    kinds=kinds,
     story=story,
     export=_export,
     help="""

@@ -17,14 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from anisoscope.capture.attention.call import AttentionCall
-from anisoscope.capture.attention.capture import AttentionCapture
-from anisoscope.capture.inputs import model_inputs
 from anisoscope.geometry.codes import round_vectors
 from anisoscope.runs.array_names import find, name_of
+from anisoscope.studies.attention.removal import heads_of, show_attention
 
 if TYPE_CHECKING:
     from anisoscope.models.batches.plan import Batch
@@ -56,8 +54,7 @@ def key_errors(model: OpenModel, batch: Batch, means: Mapping[str, NDArray[Any]]
         if call.scaling is not None and mean is not None and mean.shape[-1] == call.score_keys.shape[-1]:
             found.setdefault(name, []).append(_energies(call, mean.astype(float)))
 
-    with torch.inference_mode(), AttentionCapture(model.module, sink):
-        model.module(**model_inputs(model.module, batch.inputs))
+    show_attention(model, batch, sink)
     rows = []
     for site, parts in found.items():
         exact, *errors = np.sum(parts, axis=0)
@@ -69,17 +66,10 @@ def key_errors(model: OpenModel, batch: Batch, means: Mapping[str, NDArray[Any]]
 
 def _energies(call: AttentionCall, mean: Array) -> Array:
     """Σ of squared scores, then of their errors for each number of bits, without and with the mean subtracted."""
-    queries, keys = call.score_queries.double().cpu().numpy(), call.score_keys.double().cpu().numpy()
-    rows, columns = call.valid_queries.cpu().numpy(), call.valid_keys.cpu().numpy()
-    visible = None if call.visible is None else call.visible.expand(len(rows), rows.shape[1], -1).cpu().numpy()
     total = np.zeros(1 + len(BITS) * len(METRICS))
-    for b, h in np.ndindex(queries.shape[:2]):
-        q, k = queries[b, h][rows[b]], keys[b, h // call.group][columns[b]]
-        seen = None if visible is None else visible[b][np.ix_(rows[b], columns[b])]
-        if len(q):
-            centre = mean[h // call.group]
-            moved = [round_vectors(k - m, bits) + m - k for bits in BITS for m in (0.0, centre)]
-            total += [row_energy(np.asarray(q @ one.T, float), seen) for one in (k, *moved)]
+    for q, k, seen, head in heads_of(call):
+        moved = [round_vectors(k - m, bits) + m - k for bits in BITS for m in (0.0, mean[head])]
+        total += [row_energy(np.asarray(q @ one.T, float), seen) for one in (k, *moved)]
     return total
 
 

@@ -19,6 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from anisoscope.accumulate.maxima import Peaks
+from anisoscope.geometry.missing import settle
 from anisoscope.geometry.nulls.extremes import expected_maximum
 from anisoscope.geometry.queries_keys import split_logit
 from anisoscope.runs.table import Row
@@ -44,11 +45,7 @@ def peak_rows(peaks: Peaks, like: Row) -> Iterator[Row]:
         place = f"query at position {where[of, 1]}, key at position {where[of, 2]}"
         site = like.site if head is None else f"{like.site}.head.{head}"
         own = replace(like, site=site, head=head, n=pairs, note=f"of head {of}; {place}" if head is None else place)
-        null = None if times is None else _finite(times * sd[of])
-        yield replace(own, metric="max_logit", value=_finite(greatest[of]), null=null)
+        null = None if times is None else settle(times * sd[of])
+        yield replace(own, metric="max_logit", value=settle(greatest[of]), null=null)
         for name, values in zip(PARTS, parts, strict=True):
-            yield replace(own, metric=f"max_logit_{name}", value=_finite(values[of]), null=None)
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
+            yield replace(own, metric=f"max_logit_{name}", value=settle(values[of]), null=None)

@@ -22,7 +22,7 @@ from typing import Any
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Data, Models, Sample
 from anisoscope.runs.story import Story, Table, number
-from anisoscope.runs.study import Findings, Study
+from anisoscope.runs.study import Findings, Study, shared_kinds
 from anisoscope.runs.table import Row
 from anisoscope.runs.work.collected import Collected
 
@@ -75,10 +75,9 @@ def conclude(settings: FinalNormSettings, collected: Collected) -> Findings:
 
 
 def kinds() -> Mapping[str, Any]:
-    from anisoscope.runs.work.observers import HiddenSums
     from anisoscope.studies.final_norm.rows import NormParameters
 
-    return {"hidden": HiddenSums, "norms": NormParameters}
+    return {**shared_kinds(), "norms": NormParameters}
 
 
 def verdict(rows: Sequence[Row]) -> str:

@@ -18,12 +18,11 @@ from anisoscope.accumulate.sums import Sample
 from anisoscope.errors import ModelError, StoreError
 from anisoscope.inference.directions import direction_estimates
 from anisoscope.runs.study import words_of
-from anisoscope.runs.table import Row
+from anisoscope.runs.table import Row, row_of
 from anisoscope.runs.work.collected import Accumulator, Collection, Part
 from anisoscope.studies.final_norm.norms import Norm
 
 _AFTER_ABLATION = ("mean_cosine", "mean_cosine_inter", "mean_cosine_intra", "drift_ratio")
-_ESTIMATE = ("metric", "value", "low", "high", "null", "n", "note")
 _AGREEMENT = 1e-2  # relative distance up to which a norm is what it was taken for
 _WORDS = ("site", "path", "kind", "has_bias", "closes", "before", "layer")
 
@@ -132,11 +131,7 @@ def ablation_rows(norm: Norm, entering: Moments, protocol: str) -> list[Row]:
         moments = Moments(x.shape[1], spectrum=False, reservoir=0)
         moments.update(after, sequences=sample.keys, positions=sample.positions)
         shared = Row(site=f"{norm.closes}.{name}", layer=norm.layer, protocol=words)
-        rows += [
-            replace(shared, **{field: getattr(found, field) for field in _ESTIMATE})
-            for found in direction_estimates(moments.sums())
-            if found.metric in _AFTER_ABLATION
-        ]
+        rows += [row_of(one, shared) for one in direction_estimates(moments.sums()) if one.metric in _AFTER_ABLATION]
     return rows
 
 

@@ -55,20 +55,10 @@ def conclude(settings: MeasureSettings, collected: Collected) -> Findings:
     return Findings([*rows, *drift_rows(rows)], judge(verdicts), notes_of=notes, verdicts=verdicts)
 
 
-def kinds() -> Mapping[str, Any]:
-    from anisoscope.runs.work.observers import HiddenSums
-    from anisoscope.runs.work.observers.embeddings import EmbeddingSums
-    from anisoscope.runs.work.observers.outputs import OutputSums
-    from anisoscope.runs.work.observers.texts import TextSums
-
-    return {"hidden": HiddenSums, "embedding": EmbeddingSums, "output": OutputSums, "texts": TextSums}
-
-
 STUDY = Study(
     MeasureSettings,
     collect=collect,
     conclude=conclude,
-    kinds=kinds,
     story=story,
     help="""
 How anisotropic each layer of a model is, of any modality, with intervals and nulls; then the drift tests.

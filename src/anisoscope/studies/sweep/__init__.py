@@ -9,8 +9,7 @@ end, the planes of queries and keys, is in `dynamics`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Data, Dtype, Embedding, Excerpts, Seeds, Spectrum, option
@@ -62,26 +61,10 @@ def labels(settings: SweepSettings) -> list[str]:
     return [label_of(checkpoint) for checkpoint in find_series(settings).checkpoints]
 
 
-def kinds() -> Mapping[str, Any]:
-    from anisoscope.runs.work.observers import AttentionSums, HiddenSums
-    from anisoscope.runs.work.observers.embeddings import EmbeddingSums
-    from anisoscope.runs.work.observers.outputs import OutputSums
-    from anisoscope.runs.work.observers.texts import TextSums
-
-    return {
-        "hidden": HiddenSums,
-        "embedding": EmbeddingSums,
-        "attention": AttentionSums,
-        "output": OutputSums,
-        "texts": TextSums,
-    }
-
-
 STUDY = Study(
     SweepSettings,
     collect=collect,
     conclude=conclude,
-    kinds=kinds,
     labels=labels,
     story=story,
     subject=lambda settings: settings.series.rpartition("/")[2],

@@ -158,17 +158,10 @@ def conclude(settings: VariantsSettings, collected: Collected) -> Findings:
     )
 
 
-def kinds() -> Mapping[str, Any]:
-    from anisoscope.runs.work.observers import AttentionSums, HiddenSums
-
-    return {"hidden": HiddenSums, "attention": AttentionSums}
-
-
 STUDY = Study(
     VariantsSettings,
     collect=collect,
     conclude=conclude,
-    kinds=kinds,
     labels=lambda settings: list(trainings(settings)),
     story=story,
     subject=lambda settings: "plan" if settings.plan else settings.compare,
