@@ -24,6 +24,7 @@ LAYOUTS = {
 def test_sums_are_those_of_brute_force(layout: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GRAM_BLOCK", 300)
     monkeypatch.setattr(module, "_NUMBERS", {"cpu": 64 * 5})
+    monkeypatch.setattr(module, "_SHORT", 16 * 5)
     n, d = 700, 5
     x = torch.randn(n, d, generator=torch.Generator().manual_seed(0), dtype=dtype) * 3 + 1
     bins = LAYOUTS[layout](n)

@@ -5,9 +5,10 @@ them from the cache:
 
     ‖z‖² = y·1      (Σx, Σu) of a stretch of one bin = (1, 1/‖z‖)·z      Σu∘u = (1/‖z‖²)·y      ΣΣ_k z_k⁴ = ‖y‖²
 
-Each thread takes blocks of its own, with sums of its own. Rows whose bins alternate are sorted by bin first, so that a
-stretch is long; float64 vectors are divided by a power of two each, which keeps fourth powers in range and is exact.
-Nothing is rounded to less than float64: the sums of n rows are right to about n·1e-16 of those of their sizes.
+Each thread takes blocks of its own, with sums of its own. Rows whose bins alternate are sorted by bin first, where that
+makes stretches long; short ones are added row by row. float64 vectors are divided by a power of two each, which keeps
+fourth powers in range and is exact. Nothing is rounded to less than float64: of n rows the sums are right to about
+n·1e-16 of the sum of their sizes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from anisoscope.accumulate.threads import by_slices
 GRAM_BLOCK = 8192  # rows whose Σx is kept apart, for the mean about which a Gram matrix is taken
 _NUMBERS = {"cpu": 2**18}  # in a block: two of them in float64 stay in the cache
 _ELSEWHERE = 2**22
-_SHORT = 16  # rows of a stretch, below which sorting pays
+_SHORT = 2**13  # numbers of a stretch, below which rows are added one by one
 _LARGE = 2**22  # numbers in the sums of all bins: above, one thread does it all, for each would need its own
 
 
@@ -52,7 +53,7 @@ def binned(
 
     Where a norm is zero or not finite, sums are not finite either. Σx of blocks is left at zero without `gram`.
     """
-    rows = _Rows(x, bins, _order(bins, count), gram=gram)
+    rows = _Rows(x, bins, _order(bins, count, x.shape[1]), gram=gram)
     edges = rows.edges()
     alone = count * x.shape[1] > _LARGE
     found, *others = by_slices(
@@ -71,10 +72,10 @@ def binned(
     return found, totals, norms
 
 
-def _order(bins: NDArray[np.int64], count: int) -> NDArray[np.int64] | None:
-    """The rows of every `GRAM_BLOCK` by bin, where that makes their stretches much longer."""
+def _order(bins: NDArray[np.int64], count: int, d: int) -> NDArray[np.int64] | None:
+    """The rows of every `GRAM_BLOCK` by bin, where short stretches become long by that."""
     stretches = 1 + np.count_nonzero(bins[1:] != bins[:-1])
-    if stretches * _SHORT <= len(bins) or 2 * min(count, len(bins)) > stretches:
+    if stretches * _SHORT <= bins.size * d or count * _SHORT > bins.size * d:
         return None
     return np.argsort(np.arange(len(bins)) // GRAM_BLOCK * count + bins, kind="stable")
 
@@ -91,8 +92,6 @@ class _Rows:
         self.where = self._tensor(self.bins)
         changes = self.bins[1:] != self.bins[:-1]
         self.stretch = np.concatenate([[0], np.cumsum(changes)])  # of each row
-        self.number = self._tensor(self.stretch)
-        self.bin_of = self.where[self._tensor(np.flatnonzero(np.concatenate([[True], changes])))]  # of each stretch
         self.norms, self.fourth = (self._empty(len(x)) for _ in range(2))
 
     def _tensor(self, values: NDArray) -> torch.Tensor:
@@ -102,17 +101,17 @@ class _Rows:
         return torch.empty(*shape, dtype=dtype, device=self.device)
 
     def edges(self) -> list[int]:
-        """Where blocks begin and end: one stretch each, or of short ones a few, whose products cost little."""
+        """Where blocks begin and end: one stretch each, where stretches are long."""
         d, row = self.x.shape[1], np.arange(len(self.x))
         block = max(1, min(_NUMBERS.get(self.device.type, _ELSEWHERE) // d, GRAM_BLOCK))
-        if len(self.bin_of) * _SHORT <= len(row):
+        if (self.stretch[-1] + 1) * _SHORT <= self.x.numel():
             begins = np.flatnonzero(np.diff(self.stretch, prepend=-1))
             length = np.diff(begins, append=len(row))
             pieces = -(-length // block)  # of each stretch, of the same size
             place = row - begins[self.stretch]
             parts = [row // GRAM_BLOCK, self.stretch, place * pieces[self.stretch] // length[self.stretch]]
         else:
-            parts = [row // GRAM_BLOCK, row % GRAM_BLOCK // block, self.stretch // max(4, int((2**18 / d) ** 0.5))]
+            parts = [row // GRAM_BLOCK, row % GRAM_BLOCK // block]
         begins = np.flatnonzero(np.any([part[1:] != part[:-1] for part in parts], 0)) + 1
         return [0, *begins.tolist(), len(row)]
 
@@ -154,9 +153,8 @@ class _Rows:
     def _add(
         self, found: Binned, start: int, pair: torch.Tensor, inverse: torch.Tensor, z: torch.Tensor, y: torch.Tensor
     ) -> None:
-        """Add the products of a block with (1, 1/‖z‖) and with 1/‖z‖², for each of its stretches."""
-        begin, end = self.stretch.item(start), self.stretch.item(start + len(z) - 1) + 1
-        if end - begin == 1:
+        """Add the products of a block with (1, 1/‖z‖) and with 1/‖z‖²; row by row where it has several stretches."""
+        if self.stretch.item(start) == self.stretch.item(start + len(z) - 1):
             bin_of = self.bins.item(start)
             part = slice(bin_of % 2, bin_of % 2 + 1)
             found.sums[bin_of].addmm_(pair, z)
@@ -164,14 +162,13 @@ class _Rows:
             if self.gram:
                 found.blocks[start // GRAM_BLOCK, part].addmm_(pair[:1], z)
             return
-        rows, bins = slice(start, start + len(z)), self.bin_of[begin:end]
-        member = self.number[rows] == torch.arange(begin, end, device=self.device)[:, None]  # (stretches, b)
-        parts = ((member[:, None] * pair).flatten(0, 1) @ z).unflatten(0, (-1, 2))  # (stretches, 2, d)
-        first = self.where[rows] % 2
-        found.sums.index_add_(0, bins, parts)
-        found.unit2.addmm_(torch.stack([1 - first, first]) * inverse, y)
+        where = self.where[start : start + len(z)]
+        first = where % 2
+        found.sums.index_add_(0, where, pair.T[:, :, None] * z[:, None])
+        parts = torch.stack([1 - first, first])  # (2, b)
+        found.unit2.addmm_(parts * inverse, y)
         if self.gram:
-            found.blocks[start // GRAM_BLOCK].index_add_(0, bins % 2, parts[:, 0].contiguous())
+            found.blocks[start // GRAM_BLOCK].addmm_(parts * pair[0], z)
 
 
 class _Room:
