@@ -84,10 +84,11 @@ def _models(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subje
     said = f"{_with_interval(top)} at {top.site}"
     if len(tops) == 1:
         return f"In {name} the average cosine reaches {said}; isotropic vectors would have 0."
-    more = "more" if len(tops) == 2 else "most"
     least, low = min(tops, key=lambda pair: pair[1].value or 0.0)
+    if brief(low.value) == brief(top.value):
+        return f"In {'both' if len(tops) == 2 else f'all {len(tops)}'} models the average cosine reaches {said}."
     return (
-        f"Of {len(tops)} models {name} is the {more} anisotropic: its average cosine reaches {said}. "
+        f"Of {len(tops)} models, {name} has the highest average cosine: {said}. "
         f"In {least} it stays at or below {brief(low.value)}."
     )
 
