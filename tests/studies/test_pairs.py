@@ -126,6 +126,21 @@ def test_too_few_queries_give_no_threshold_and_say_how_many_it_takes(files):
     assert 0 <= value(found, "raw", "precision_at_threshold", 0.1) <= 1  # pyright: ignore
 
 
+def test_a_pair_counts_once_and_has_one_label(tmp_path, files):
+    rows = [(str(q), str(q + 1), 1) for q in range(50)]
+    assert read_pairs(table(tmp_path / "twice.csv", rows + rows)).rows == [(q, d, 1.0) for q, d, _ in rows]
+    with pytest.raises(InputError, match="a pair has two labels"):
+        read_pairs(table(tmp_path / "both.csv", [*rows, ("0", "1", 0)]))
+
+
+def test_a_row_is_not_searched_for_by_itself(files, tmp_path):
+    rows = [(q, q + 1, 1) for q in range(50)]
+    known = anisoscope.calibrate(files["files"], pairs=str(table(tmp_path / "a.csv", rows)))
+    also = anisoscope.calibrate(files["files"], pairs=str(table(tmp_path / "b.csv", [*rows, (1, 1, 1), (2, 2, 1)])))
+    assert value(also, "raw", "ndcg") == value(known, "raw", "ndcg")
+    assert "2 pairs left out: the document is the query itself" in also.notes
+
+
 def test_rows_are_found_by_their_ids_and_lost_ones_are_noted(tmp_path):
     names = [f"doc {k}" for k in range(M)]
     with (tmp_path / "x.jsonl").open("w") as stream:

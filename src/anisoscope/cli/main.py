@@ -6,6 +6,8 @@ line of its docstring the line of help. A module there with a function `commands
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 from functools import cache
@@ -30,6 +32,18 @@ _MEASURE = (
 )
 _EXPERIMENT = ("block", "intervene", "pretrain", "variants", "paper")
 _FIRST = (*_MEASURE, *_EXPERIMENT, "compare", "gate", "merge", "report", "show", "run", "models", "demo")
+_REFUSED = {
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EMFILE: "allow more open files (ulimit -n)",
+    errno.ENFILE: "allow more open files",
+    errno.ENOSPC: "make room, or choose another place",
+    errno.EDQUOT: "make room, or choose another place",
+    errno.EROFS: "choose a place that can be written",
+    errno.EACCES: "check the permissions of the file",
+    errno.EPERM: "check the permissions of the file",
+    errno.ELOOP: "check the links that lead there",
+    errno.EIO: "check the disk, and try again",
+}
 REPORT_TO = "https://github.com/anisoscope/anisoscope/issues"
 
 
@@ -123,6 +137,7 @@ def main(arguments: list[str] | None = None) -> Any:
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in given or bool(os.environ.get("ANISOSCOPE_DEBUG"))
+    _forgive(sys.stdout, sys.stderr)
     try:
         return app(args=[word for word in given if word != "--debug"], standalone_mode=True)
     except BrokenPipeError:
@@ -132,6 +147,13 @@ def main(arguments: list[str] | None = None) -> Any:
         if isinstance(error, SystemExit) or debug:
             raise
         sys.exit(_explain(error))
+
+
+def _forgive(*streams: Any) -> None:
+    """Where a terminal or a file has no letter for a sign (±, …), a question mark stands for it."""
+    for stream in streams:
+        if isinstance(stream, io.TextIOWrapper) and "utf" not in stream.encoding.lower():
+            stream.reconfigure(errors="replace")
 
 
 def _explain(error: BaseException) -> int:
@@ -149,6 +171,11 @@ def _explain(error: BaseException) -> int:
         print("anisoscope: not enough memory; try --batch-tokens 1024 or --sample 512", file=sys.stderr)
         return 1
     first = (str(error).splitlines() or [""])[0][:300]
+    if isinstance(error, OSError) and error.errno in _REFUSED:
+        print(
+            printable(f"anisoscope: the system refuses: {first}\n  to do:    {_REFUSED[error.errno]}"), file=sys.stderr
+        )
+        return 1
     print(printable(f"anisoscope: unexpected {type(error).__name__}: {first}"), file=sys.stderr)
     print(f"  to do:    give --debug for the traceback, and report it: {REPORT_TO}", file=sys.stderr)
     return 1

@@ -177,7 +177,8 @@ def split_folds(part: Part) -> Split:
     n, d = sum(one.n for one in sums.values()), max((one.d for one in moments.values()), default=0)
     if n < FEWEST or any(one.second is None and one.sketch is None for one in sums.values()):
         got = f"{n} vectors" if n < FEWEST else f"{d} dimensions"
-        raise InputError("cannot calibrate", got=got, expected=f"at least {FEWEST} vectors, at most 65,536 dimensions")
+        expected = f"at least {FEWEST} vectors, at most 65,536 dimensions"
+        raise InputError("too few vectors, or too wide", got=got, expected=expected)
     names = list(moments)
     apart = names[:1] if sums[names[0]].n >= HELD_OUT // 2 else names[: len(names) // 2]
     rest = [name for name in names if name not in apart]

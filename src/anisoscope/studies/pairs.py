@@ -57,7 +57,7 @@ def read_pairs(path: Path | str) -> Pairs:
     path = Path(path)
     if path.suffix.lower() not in _SUFFIXES or not path.is_file():
         raise UsageError("no such table of pairs", where=path, expected=f"a file: {' '.join(_SUFFIXES)}")
-    rows = []
+    rows: dict[tuple[str, str], float] = {}
     for number, record in enumerate(_records(path)):
         score = next((record[name] for name in _SCORES if record.get(name) not in (None, "")), 1.0)
         query, document = record.get("query"), record.get("document")
@@ -70,10 +70,16 @@ def read_pairs(path: Path | str) -> Pairs:
             value = float("nan")
         if not np.isfinite(value):
             raise InputError("a label that is not a number", where=f"{path}, row {number}", got=repr(score))
-        rows.append((str(query), str(document), value))
-    if not any(score > 0 for _, _, score in rows):
+        if rows.setdefault((str(query), str(document)), value) != value:
+            raise InputError(
+                "a pair has two labels",
+                where=f"{path}, row {number}",
+                got=f"{query}, {document}",
+                do="keep one of them",
+            )
+    if not any(score > 0 for score in rows.values()):
         raise InputError("no pair is related", where=path, expected="labels or scores above 0")
-    return Pairs(rows)
+    return Pairs([(query, document, score) for (query, document), score in rows.items()])
 
 
 def _records(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -133,13 +139,15 @@ def pick_texts(job: Job, model: OpenModel, pairs: Pairs) -> Collected:
 def labelled(pairs: Pairs, collected: Mapping[str, Part]) -> tuple[Labelled | None, list[str]]:
     """The pairs with their vectors, and what has to be said about those that have none.
 
-    A document of the query's name is the query itself, unless queries are files of their own. A share of the data may
-    hold no whole pair: then there is nothing to search yet.
+    A document of the query's name is the query itself, which is not searched for, unless queries are files of their
+    own. A share of the data may hold no whole pair: then there is nothing to search yet.
     """
     x = {label: collected[label].get("picks", "rows").found for label in (QUERIES, DOCUMENTS)}
     queries, documents = _there(pairs.queries, x[QUERIES]), _there(pairs.documents, x[DOCUMENTS])
-    kept = [(queries[q], documents[d], score) for q, d, score in pairs.rows if q in queries and d in documents]
-    lost = len(pairs.rows) - len(kept)
+    apart = "queries" in collected
+    asked = [(q, d, score) for q, d, score in pairs.rows if apart or q != d]
+    kept = [(queries[q], documents[d], score) for q, d, score in asked if q in queries and d in documents]
+    lost = len(asked) - len(kept)
     related = any(score > 0 for _, _, score in kept)
     if not related and collected[QUERIES].about.get("share"):
         return None, ["no related pair is in this share of the data: search is measured when the shares are merged"]
@@ -150,9 +158,10 @@ def labelled(pairs: Pairs, collected: Mapping[str, Part]) -> tuple[Labelled | No
             do="name the column of ids with --ids; without it ids are row numbers",
         )
     notes = [f"{lost} pairs left out: a query or a document has no vector"] if lost else []
+    if len(asked) < len(pairs.rows):
+        notes.append(f"{len(pairs.rows) - len(asked)} pairs left out: the document is the query itself")
     table = np.array([(q, d) for q, d, _ in kept], dtype=np.int64)
     scores = np.array([score for _, _, score in kept])
-    apart = "queries" in collected
     keys, itself = sequence_keys(queries), np.array([-1 if apart else documents.get(query, -1) for query in queries])
     vectors = _matrix(queries, x[QUERIES]), _matrix(documents, x[DOCUMENTS])
     return Labelled(*vectors, table, scores, keys, itself, tuple(documents)), notes

@@ -126,7 +126,7 @@ def test_other_queries_are_other_data(file, tmp_path):
 
 
 def test_what_cannot_be_calibrated_is_refused(cloud, file, tmp_path):
-    with pytest.raises(InputError, match="cannot calibrate"):
+    with pytest.raises(InputError, match="too few vectors, or too wide"):
         anisoscope.calibrate(cloud[:63])
     with pytest.raises(UsageError, match="different dimensions"):
         anisoscope.calibrate(file, queries=np.ones((5, D + 1)))
@@ -180,3 +180,10 @@ def test_the_three_lines_of_numpy_run(file, capsys):
     there = {"np": np, "cosine": 0.9}
     exec("\n".join(map(str, lines)), there)
     assert there["percentile"] == pytest.approx(100 * values(found)["raw", "floor_percentile", 0.9], abs=0.05)
+
+
+def test_a_floor_of_nothing_has_no_sign() -> None:
+    found = anisoscope.calibrate(np.random.default_rng(0).standard_normal((300, D)).astype(np.float32))
+    floor = values(found)["raw", "floor_mean", None]
+    assert -0.005 < floor < 0
+    assert "cosine 0.00 on average" in found._repr_html_()

@@ -156,7 +156,7 @@ def test_what_is_no_remedy_is_refused(tmp_path):
         Remedy("centre").transform(CLOUD)
     with pytest.raises(UsageError, match="another dimension"):
         Remedy("centre").fit(CLOUD).transform(CLOUD[:, :3])
-    with pytest.raises(InputError, match="cannot calibrate"):
+    with pytest.raises(InputError, match="too few vectors, or too wide"):
         Remedy("centre").fit(CLOUD[:20]).fitted()
     (tmp_path / "x.safetensors").write_bytes(b"nothing")
     with pytest.raises(StoreError):

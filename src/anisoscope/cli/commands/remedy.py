@@ -49,10 +49,16 @@ def apply(
 
     written = apply_files(Remedy.load(remedy).side(side), files, out, column=column, force=force)
     if json:
-        print_json({"schema": 1, "written": [{"file": str(path), "rows": rows} for path, rows in written]})
+        fields = ("rows", "zero", "not_finite")
+        told = [{"file": str(one.path)} | {name: getattr(one, name) for name in fields} for one in written]
+        print_json({"schema": 1, "written": told})
         return
-    for path, rows in written:
-        say(f"{path}: {rows:,} vectors")
+    for one in written:
+        say(f"{one.path}: {one.rows:,} vectors")
+        if one.zero:
+            say(f"note: {one.zero:,} were zero, and are now the direction of minus the mean: leave them out")
+        if one.not_finite:
+            say(f"note: {one.not_finite:,} have NaN or infinite entries, and keep them")
 
 
 def export(

@@ -49,8 +49,8 @@ def advice(rows: Sequence[Row]) -> str:
     raw = thresholds["raw"]
     floor, spread = value["raw", "floor_mean"], value["raw", "floor_sd"]
     said = [
-        f"Unrelated pairs have cosine {floor.value:.2f} on average (sd {spread.value:.2f}); "
-        f"a similarity means something above {raw.value:.2f} ({percent(raw.at)} false positives)."
+        f"Unrelated pairs have cosine {floor.value:z.2f} on average (sd {spread.value:.2f}); "
+        f"a similarity means something above {raw.value:z.2f} ({percent(raw.at)} false positives)."
     ]
     searched = [row for row in rows if row.metric == "ndcg_difference"]
     return " ".join([*said, *(_by_search(searched, value) if searched else _by_threshold(thresholds, value))])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from anisoscope.errors import UsageError
 from anisoscope.inputs.files import find_files
@@ -14,10 +17,19 @@ from anisoscope.runs.writing import guarded
 from anisoscope.studies.remedy.estimator import Remedy
 
 
+class Written(NamedTuple):
+    """A repaired file: its rows, and those among them that were zero, or are not finite."""
+
+    path: Path
+    rows: int
+    zero: int
+    not_finite: int
+
+
 def apply_files(
     remedy: Remedy, files: Sequence[str | Path], out: Path, *, column: str | None = None, force: bool = False
-) -> list[tuple[Path, int]]:
-    """Write the repaired files to `out` (a file for one, else a folder); what was written, and how many rows each."""
+) -> list[Written]:
+    """Write the repaired files to `out` (a file for one, else a folder); what was written."""
     found = find_files(files, suffixes=READERS, what="vectors")
     paths = [file.path for file in found if isinstance(file.path, Path)]
     if len(paths) < len(found):
@@ -34,10 +46,23 @@ def apply_files(
     written = []
     with track("applying", total=total, unit="vectors") as bar:
         for path, target in zip(paths, targets, strict=True):
+            odd: list[tuple[int, int]] = []  # by block: appended to by several threads
             with guarded(target, inputs=paths, force=force) as partial:
-                rows = rewrite(path, partial, remedy.transform, column=column, done=bar.advance)
-            written.append((target, rows))
+                rows = rewrite(path, partial, _watched(remedy, odd), column=column, done=bar.advance)
+            written.append(Written(target, rows, *np.array([(0, 0), *odd]).sum(axis=0).tolist()))
     return written
+
+
+def _watched(remedy: Remedy, odd: list[tuple[int, int]]) -> Callable[[np.ndarray], np.ndarray]:
+    """The remedy, counting the rows that mean nothing; the first column tells which to look at."""
+
+    def transform(x: np.ndarray) -> np.ndarray:
+        zero = int((~x[x[:, 0] == 0].any(axis=1)).sum())
+        y = remedy.transform(x)
+        odd.append((zero, int((~np.isfinite(y[:, 0])).sum())))
+        return y
+
+    return transform
 
 
 def _targets(paths: Sequence[Path], out: Path) -> list[Path]:

@@ -132,7 +132,7 @@ def is_worth(estimates: Sequence[Estimate]) -> bool:
 def _sentence(estimates: Mapping[str, Sequence[Estimate]], method: str, *, asked_best: bool) -> str:
     """What the method does to the floor, the threshold, the best match and the neighbours."""
     before = _values(estimates["raw"])
-    floor = f"Unrelated pairs have cosine {before['floor_mean']:.2f} on average"
+    floor = f"Unrelated pairs have cosine {before['floor_mean']:z.2f} on average"
     search = _search_words(estimates, method)
     if method == "none":
         why = _why_none(estimates, before)
@@ -142,7 +142,7 @@ def _sentence(estimates: Mapping[str, Sequence[Estimate]], method: str, *, asked
     after = _values(estimates[method])
     helps = "helps" if is_worth(estimates[method]) else "is not shown to help"
     said = (
-        f"{floor}, {after['floor_mean']:.2f} after {WORDS[method]}; the threshold at {percent(RATE)} goes from "
+        f"{floor}, {after['floor_mean']:z.2f} after {WORDS[method]}; the threshold at {percent(RATE)} goes from "
         f"{before['threshold']:.2f} to {after['threshold']:.2f}. "
     ) + (
         search

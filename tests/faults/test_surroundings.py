@@ -1,0 +1,56 @@
+"""Terminals that know few letters, names that no file system takes: a word about it, never an unexpected error."""
+
+from __future__ import annotations
+
+import errno
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cases
+from anisoscope.cli.main import main
+
+X = np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_a_terminal_without_a_sign_gets_a_question_mark(
+    encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "x.npy", X)
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding=encoding))
+    with pytest.raises(SystemExit) as ended:
+        main(["vectors", str(tmp_path / "x.npy"), "--no-figures", "--out", str(tmp_path / "run")])
+    sys.stdout.flush()
+    assert not ended.value.code
+    assert b"cosine" in shown.getvalue()
+
+
+def test_a_name_that_is_too_long_is_named(tmp_path: Path, command_line: Callable[..., cases.Ended]) -> None:
+    np.save(tmp_path / "x.npy", X)
+    ended = command_line("vectors", tmp_path / "x.npy", "--no-figures", "--out", tmp_path / ("x" * 300))
+    assert ended.code in (1, 2)
+    assert "unexpected" not in ended.err
+    assert "name" in ended.err
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOSPC, errno.EIO, errno.ELOOP])
+def test_what_the_system_refuses_is_not_called_unexpected(
+    number: int, tmp_path: Path, command_line: Callable[..., cases.Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "x.npy", X)
+
+    def refuse(*words: object, **options: object) -> None:
+        raise OSError(number, "refused")
+
+    monkeypatch.setattr("anisoscope.runs.store.find_existing", refuse)
+    monkeypatch.setattr("anisoscope.runs.perform.find_existing", refuse, raising=False)
+    ended = command_line("vectors", tmp_path / "x.npy", "--no-figures", "--out", tmp_path / "run")
+    assert ended.code == 1
+    assert "the system refuses" in ended.err
+    assert "to do:" in ended.err
