@@ -16,8 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from anisoscope.inference.contrasts import equivalence_bound, holm, paired_p
-from anisoscope.studies.block.rows import interval_over_draws
+from anisoscope.inference.contrasts import equivalence_bound, holm, interval_over_draws, paired_p
 
 CONTROL = "softmax"
 SHOWN = ("linear", "gated", "no_bias", "more_isotropic", "less_isotropic", "coupled_adam", "muon")  # in the page

@@ -23,9 +23,8 @@ import torch
 from torch.nn import functional
 
 from anisoscope.geometry.cosine import mean_cosine
-from anisoscope.inference.contrasts import equivalence_bound, paired_p
+from anisoscope.inference.contrasts import equivalence_bound, interval_over_draws, paired_p
 from anisoscope.models.open import open_model
-from anisoscope.studies.block.rows import interval_over_draws
 from anisoscope.training.data.text import TextData
 from anisoscope.training.recipe import Recipe
 

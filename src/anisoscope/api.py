@@ -35,6 +35,7 @@ from anisoscope.runs.store import Existing, Run
 from anisoscope.runs.study import find_study
 
 Names = str | Path | Sequence[str | Path]
+Asked = tuple[dict[str, Any], dict[str, Any]]  # what was given as objects, and by name
 
 
 def measure(model: Any, data: Any = None, *, processor: Any = None, **settings: Any) -> Result:
@@ -79,30 +80,28 @@ def vectors(files: Any, groups: Sequence[Any] | None = None, *, against: Any = N
     >>> str(found.verdict), round(found.value("mean_cosine"), 2)
     ('drifted', 0.51)
     """
-    given, named = _joined(_vectors("files", files), _vectors("against", against))
-    return _perform("vectors", {**named, **settings}, {**given, **({} if groups is None else {"groups": groups})})
+    return _on_vectors("vectors", settings, groups, _vectors("files", files), _vectors("against", against))
 
 
 def calibrate(
     files: Any, data: Any = None, *, queries: Any = None, groups: Sequence[Any] | None = None, **settings: Any
 ) -> Result:
     """Similarity floor and thresholds of embeddings, or of a model on `data`, and what would help."""
-    given, named = _joined(_embeddings(files, data), _vectors("queries", queries))
-    return _perform("calibrate", {**named, **settings}, {**given, **({} if groups is None else {"groups": groups})})
+    asked = _vectors("files", files), _data(data), _vectors("queries", queries)
+    return _on_vectors("calibrate", settings, groups, *asked)
 
 
 def remedy(
     files: Any, data: Any = None, *, queries: Any = None, groups: Sequence[Any] | None = None, **settings: Any
 ) -> Result:
     """Fit a correction of embeddings, or of a model on `data`; `Remedy.load(out)` takes it from the run."""
-    given, named = _joined(_embeddings(files, data), _vectors("queries", queries))
-    return _perform("remedy", {**named, **settings}, {**given, **({} if groups is None else {"groups": groups})})
+    asked = _vectors("files", files), _data(data), _vectors("queries", queries)
+    return _on_vectors("remedy", settings, groups, *asked)
 
 
 def advise(files: Any, data: Any = None, *, groups: Sequence[Any] | None = None, **settings: Any) -> Result:
     """How few dimensions and bits embeddings, or those of a model on `data`, can be stored in."""
-    given, named = _embeddings(files, data)
-    return _perform("advise", {**named, **settings}, {**given, **({} if groups is None else {"groups": groups})})
+    return _on_vectors("advise", settings, groups, _vectors("files", files), _data(data))
 
 
 def null(dim: int | Sequence[int], **settings: Any) -> Result:
@@ -214,7 +213,7 @@ def _on_two(name: str, sides: dict[str, Any], settings: dict[str, Any], given: d
         return _perform(name, {**named, **settings}, {**unsaved, **objects, **(given or {})})
 
 
-def _data(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _data(data: Any) -> Asked:
     """What was given as objects, and what was given by name. A list of texts is an object, a list of paths is not."""
     if data is None:
         return {}, {}
@@ -225,17 +224,13 @@ def _data(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return {"data": data}, {"data": [f"{IN_MEMORY} {type(data).__name__}"]}
 
 
-def _embeddings(files: Any, data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Vectors or a model, and the texts that the model reads."""
-    return _joined(_vectors("files", files), _data(data))
+def _on_vectors(name: str, settings: dict[str, Any], groups: Sequence[Any] | None, *parts: Asked) -> Result:
+    """A study of vectors, or of those that a model makes; `groups` are the sequences of the rows of an array."""
+    given, named = (dict(ChainMap(*some)) for some in zip(*parts, strict=True))
+    return _perform(name, {**named, **settings}, given if groups is None else {**given, "groups": groups})
 
 
-def _joined(*parts: tuple[dict[str, Any], dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
-    given, named = zip(*parts, strict=True)
-    return dict(ChainMap(*given)), dict(ChainMap(*named))
-
-
-def _vectors(field: str, files: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _vectors(field: str, files: Any) -> Asked:
     if files is None:
         return {}, {}
     several = list(files) if isinstance(files, list | tuple) else [files]

@@ -1,8 +1,8 @@
 """Differences between arms, and rates: tests, equivalence, correction for many of them, and how many seeds they need.
 
-- A difference is tested by Student's t over paired draws. "No difference" is a claim of its own: two one-sided tests
-  (Schuirmann 1987) claim |μ| < δ at 5 % exactly where the 90 % interval lies within ±δ, so `equivalence_bound` is the
-  smallest δ that the data support.
+- The mean of independent draws has Student's interval; a difference is tested by t over paired draws. "No difference"
+  is a claim of its own: two one-sided tests (Schuirmann 1987) claim |μ| < δ at 5 % exactly where the 90 % interval lies
+  within ±δ, so `equivalence_bound` is the smallest δ that the data support.
 - Of several tests, Holm's step-down procedure keeps the chance of any false claim below 5 %.
 - A rate k/n has the interval of Wilson (1927), which holds for 0 of 10 too.
 
@@ -18,6 +18,23 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+
+
+def interval_over_draws(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """The 95 % interval of the mean of independent draws; missing for a single one.
+
+    >>> low, high = interval_over_draws([1.0, 2.0, 3.0])
+    >>> round(low, 3), round(high, 3)
+    (-0.484, 4.484)
+    """
+    from scipy.stats import t
+
+    count = len(values)
+    if count < 2:
+        return None, None
+    half = float(t.ppf(0.975, count - 1)) * float(np.std(values, ddof=1)) / math.sqrt(count)
+    centre = float(np.mean(values))
+    return centre - half, centre + half
 
 
 def paired_p(differences: Sequence[float]) -> float | None:

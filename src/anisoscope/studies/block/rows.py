@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anisoscope.errors import InputError
+from anisoscope.inference.contrasts import interval_over_draws
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 from anisoscope.studies.block.fixed_point import first_crossing
@@ -23,23 +24,6 @@ if TYPE_CHECKING:
 
 _PROBABILITIES = ("max_probability", "median_probability", "min_probability")
 _PROBABILITIES += ("sequence_max_probability", "sequence_min_probability")
-
-
-def interval_over_draws(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """The 95 % interval of the mean of independent draws; missing for a single one.
-
-    >>> low, high = interval_over_draws([1.0, 2.0, 3.0])
-    >>> round(low, 3), round(high, 3)
-    (-0.484, 4.484)
-    """
-    from scipy.stats import t
-
-    count = len(values)
-    if count < 2:
-        return None, None
-    half = float(t.ppf(0.975, count - 1)) * float(np.std(values, ddof=1)) / math.sqrt(count)
-    centre = float(np.mean(values))
-    return centre - half, centre + half
 
 
 def measurement_rows(experiment: Experiment, sweeps: Sequence[Sweep]) -> list[Row]:

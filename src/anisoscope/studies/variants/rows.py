@@ -12,13 +12,12 @@ bound within which equivalence can be claimed (`inference.contrasts`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
-from anisoscope.inference.contrasts import equivalence_bound, holm, paired_p
+from anisoscope.geometry.nulls.isotropic import cosine_mean_absolute
+from anisoscope.inference.contrasts import equivalence_bound, holm, interval_over_draws, paired_p
 from anisoscope.runs.table import Row
-from anisoscope.studies.block.rows import interval_over_draws
 from anisoscope.studies.variants.story import BLOCKS, COLUMNS, DIFFERENCE, summary
 from anisoscope.training.recipe import Recipe
 
@@ -38,7 +37,7 @@ def alignment_rows(rows: Sequence[Row], *, width: int) -> list[Row]:
     >>> [(row.site, row.value, round(row.null, 4)) for row in alignment_rows(heads, width=24)]
     [('block.0', 0.5, 0.1646)]
     """
-    null = math.exp(math.lgamma(width / 2) - math.lgamma((width + 1) / 2)) / math.sqrt(math.pi)
+    null = cosine_mean_absolute(width) if width > 1 else 1.0
     by_layer: dict[str, list[Row]] = {}
     for row in rows:
         if row.metric == "query_key_cosine" and row.head is not None and row.value is not None:
