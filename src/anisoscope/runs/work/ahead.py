@@ -34,8 +34,9 @@ def in_order(calls: Iterable[Callable[[], Result]], workers: int, threads: int) 
     [1, 2, 3]
     """
     if workers == 1:
-        for call in calls:
-            yield call()
+        with threadpool_limits(threads):
+            for call in calls:
+                yield call()
         return
     waiting: deque[Future[Result]] = deque()
     with threadpool_limits(max(1, threads // workers)), ThreadPoolExecutor(workers) as pool:
