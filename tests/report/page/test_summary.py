@@ -29,9 +29,7 @@ def test_a_card_says_verdict_kind_highest_and_lowest_site(tmp_path):
     assert beta.kinds == (("drifted", 6), ("weakly anisotropic", 2))
     assert beta.verdict == "drifted at 6 of 8 sites"
     assert [fact.where for fact in beta.facts] == ["final_norm", "embeddings"]
-    assert sentence.startswith(
-        "Of 2 models, org/beta has the highest average cosine: 0.26 (0.24 to "
-    )
+    assert sentence.startswith("Of 2 models, org/beta has the highest average cosine: 0.26 (0.24 to ")
 
 
 def test_the_training_speaks_first_and_names_its_peak(tmp_path):
