@@ -101,6 +101,13 @@ def test_a_decoder_must_be_extreme_and_above_its_encoder() -> None:
     assert found == [True, False]
 
 
+def test_the_normed_state_of_a_decoder_counts_and_the_raw_one_is_told() -> None:
+    rows = [cosine("encoder.block.0", 0.1), cosine("decoder.block.0", 0.7), cosine("decoder.final_norm", 0.95)]
+    seen = carry_out("decoder_extreme", evidence(rows), {"models": ["m"]})
+    assert seen.holds is True
+    assert seen.words.endswith("highest raw state 0.700 (0.690 … 0.710) at decoder.block.0")
+
+
 def test_a_model_stands_for_another_only_where_that_is_missing_and_may() -> None:
     rows = [cosine("encoder.block.0", 0.1, model="x/small"), cosine("decoder.block.0", 0.9, model="x/small")]
     found = evidence(rows, stands_for={"small": ("t5-base",)})

@@ -15,7 +15,7 @@ import numpy as np
 
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
 from anisoscope.studies.paper.checks import Check, Seen
-from anisoscope.studies.paper.checks.evidence import Evidence, Sites, interval, short_name, value_of
+from anisoscope.studies.paper.checks.evidence import Evidence, Sites, after_norm, interval, short_name, value_of
 
 if TYPE_CHECKING:
     from anisoscope.runs.table import Row
@@ -104,7 +104,7 @@ def last_state(evidence: Evidence, *, models: Sequence[str], at_least: float) ->
 
 @dataclass(frozen=True)
 class Stacks:
-    """The raw layers of an encoder and of its decoder."""
+    """The layers of an encoder and of its decoder, what a final norm makes of the last one included."""
 
     encoder: tuple[Row, ...]
     decoder: tuple[Row, ...]
@@ -113,7 +113,7 @@ class Stacks:
 def decoder_extreme(evidence: Evidence, *, models: Sequence[str], extends: bool = False) -> Stacks | None:
     """The decoder reaches an extreme level, and is above its encoder on average."""
     for model in evidence.wanted(models, extends=extends):
-        parts = [tuple(evidence.layers(model, site=f"{stack}.*")) for stack in ("encoder", "decoder")]
+        parts = [tuple(evidence.layers(model, sites="all", site=f"{stack}.*")) for stack in ("encoder", "decoder")]
         if all(parts):
             return Stacks(*parts)
     return None
@@ -125,6 +125,10 @@ def judge_decoder(read: Stacks) -> Seen:
     words = (
         f"highest {interval(peak)} at {place(peak)}; average {means[1]:.2f} in the decoder, {means[0]:.2f} before it"
     )
+    raw = [row for row in read.decoder if not after_norm(row)]
+    if after_norm(peak) and raw:
+        most = max(raw, key=value_of)
+        words += f"; highest raw state {interval(most)} at {most.site}"
     return Seen(value_of(peak) >= EXTREME and means[1] > means[0], words)
 
 
