@@ -39,6 +39,15 @@ def test_a_name_that_is_too_long_is_named(tmp_path: Path, command_line: Callable
     assert "name" in ended.err
 
 
+def test_a_folder_that_links_to_itself_is_named(tmp_path: Path, command_line: Callable[..., cases.Ended]) -> None:
+    np.save(tmp_path / "x.npy", X)
+    (tmp_path / "loop").symlink_to("loop")
+    ended = command_line("vectors", tmp_path / "x.npy", "--no-figures", "--out", tmp_path / "loop")
+    assert ended.code == 1
+    assert "unexpected" not in ended.err
+    assert "loop" in ended.err
+
+
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOSPC, errno.EIO, errno.ELOOP])
 def test_what_the_system_refuses_is_not_called_unexpected(
     number: int, tmp_path: Path, command_line: Callable[..., cases.Ended], monkeypatch: pytest.MonkeyPatch

@@ -259,7 +259,7 @@ def check_out(folder: Path, inputs: Iterable[str | Path]) -> None:
         try:
             if one.exists() and folder.resolve() in (one.resolve(), *one.resolve().parents):
                 raise UsageError("the run would overwrite its own input", where=folder, do="choose another --out")
-        except (OSError, ValueError):  # a name of the Hub, a pattern: no path
+        except (OSError, ValueError, RuntimeError):  # a name of the Hub, a pattern, links that lead nowhere: no path
             continue
 
 
