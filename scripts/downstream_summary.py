@@ -3,9 +3,9 @@
     python scripts/downstream_summary.py docs/studies
 
 Reads tables/downstream.csv; writes tables/downstream-summary.csv, figures/downstream.png and the table of probes in
-downstream.md. A contrast is an arm minus
-softmax within each seed, with Student's interval, Holm's p over all contrasts and the bound of equivalence. A
-correlation is Spearman's, over trainings at one site (layers differ in both numbers for many reasons).
+downstream.md. A contrast is an arm minus softmax within each seed, with Student's interval, Holm's p over all contrasts
+and the bound of equivalence. A correlation is Spearman's, over trainings at one site (layers differ in both numbers for
+many reasons).
 """
 
 from __future__ import annotations
@@ -77,12 +77,13 @@ def main(docs: Path) -> None:
 def put(page: str, lines: list[dict[str, object]]) -> str:
     """The page with the table of probes: one line per task and site, differences in points."""
     cells = {(line["task"], line["site"], line["arm"]): line for line in lines}
-    head = ["task", "site", f"`{CONTROL}`", *(f"`{arm}` −" for arm in SHOWN), "correlation with the cosine, p"]
+    arms = [arm for arm in SHOWN if any(line["arm"] == arm for line in lines)]
+    head = ["task", "site", f"`{CONTROL}`", *(f"`{arm}` −" for arm in arms), "correlation with the cosine, p"]
     table = [_line(head), "|---" * len(head) + "|"]
     for task, site, arm in cells:
         if arm == CONTROL:
             own = cells[task, site, arm]
-            middle = [_points(cells[task, site, other]) for other in SHOWN]
+            middle = [_points(cells[task, site, other]) for other in arms]
             tied = f"{own['spearman']}, {own['spearman_p']}".replace("-0.", "−0.")
             table.append(_line([str(task), f"`{site}`", f"{100 * _number(own['accuracy']):.1f} %", *middle, tied]))
     start = page.index("| task | site |")

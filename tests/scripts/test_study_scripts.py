@@ -82,7 +82,11 @@ def test_probes_and_their_summary(grid: Path, text: Path, docs: Path, monkeypatc
     assert len(lines) == len(PLAN) * 2 * 3 * 3  # arms, seeds, tasks, sites
     downstream.main(grid, text, docs)
     assert table(docs, "downstream.csv") == lines  # nothing is probed twice
+    (docs / "downstream.md").write_text("Before.\n\n| task | site |\n\nAfter.\n")
     summary.main(docs)
+    page = (docs / "downstream.md").read_text(encoding="utf-8")
+    assert page.startswith("Before.\n\n| task | site | `softmax` |")
+    assert page.endswith("|\n\nAfter.\n")
     found = table(docs, "downstream-summary.csv")
     one = next(line for line in found if (line["task"], line["site"], line["arm"]) == ("link", "block.0", "clm"))
     mine = {

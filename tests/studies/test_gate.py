@@ -185,5 +185,5 @@ def test_a_run_without_verdicts_is_still_shown(place: Path, capsys: pytest.Captu
     found = type(made).of_run(earlier)
     assert [row.metric for row in found.rows][:2] == ["mean_cosine_difference", "mean_cosine_before"]
     found.show()
-    assert "neighbour_overlap" in capsys.readouterr().out
+    assert "neighbours kept" in capsys.readouterr().out
     assert "neighbour_overlap" in found.report(place / "page.html").read_text(encoding="utf-8")

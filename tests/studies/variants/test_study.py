@@ -15,7 +15,7 @@ from scipy import stats
 
 from anisoscope.errors import StoreError, UsageError
 from anisoscope.models import attention_kinds
-from anisoscope.report.figures.variants import CHANGES, PANELS, figure_variants, figures
+from anisoscope.report.figures.variants import CHANGES, FEW, PANELS, figure_variants, figures
 from anisoscope.report.terminal import tell
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.perform import perform, plan_of
@@ -356,12 +356,15 @@ def test_without_a_folder_nothing_is_trained(text) -> None:
         perform("variants", asked(text))
 
 
-def test_each_of_many_arms_looks_different(tmp_path) -> None:
-    rows = [Row(model=f"arm_{k:02}", metric="validation_loss", value=2.0 + k) for k in range(20)]
+@pytest.mark.parametrize("arms", [6, 20])
+def test_each_arm_is_told_apart(arms: int, tmp_path) -> None:
+    """A few by colour and marker, many by a row of their own, the lowest loss on top."""
+    rows = [Row(model=f"arm_{k:02}", metric="validation_loss", value=2.0 + k) for k in range(arms)]
     write_run(tmp_path, rows=rows, command="variants", settings={})
-    bars = figure_variants(open_run(tmp_path)).axes[0].containers
-    looks = {(bar.lines[0].get_color(), bar.lines[0].get_marker()) for bar in bars}
-    assert len(looks) == 20
+    axes = figure_variants(open_run(tmp_path)).axes[0]
+    looks = {(bar.lines[0].get_color(), bar.lines[0].get_marker()) for bar in axes.containers}
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert len(looks) == arms or (names == [f"arm {k:02}" for k in reversed(range(arms))] and arms > FEW)
 
 
 def test_a_single_seed_is_drawn_without_intervals(tmp_path) -> None:
