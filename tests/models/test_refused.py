@@ -59,6 +59,25 @@ def test_truncated_weights(copy: Path, keep: int, form: str) -> None:
         open_model(copy)
 
 
+@pytest.mark.parametrize("where", ["../", "/tmp/", "sub/"])
+def test_an_index_that_leads_out_of_its_folder(where: str, copy: Path) -> None:
+    """Such weights would be read, and a change of them would go unnoticed: fingerprints are of the folder."""
+    weights = load_file(copy / "model.safetensors")
+    (copy / "model.safetensors").rename(copy.parent / "elsewhere.safetensors")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(weights, f"{where}elsewhere.safetensors")}
+    (copy / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ModelError, match="outside its folder"):
+        open_model(copy)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": [1]}', '{"weight_map": {"a": 1}}'])
+def test_an_index_that_is_none(text: str, copy: Path) -> None:
+    (copy / "model.safetensors").unlink()
+    (copy / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(ModelError, match="no index"):
+        open_model(copy)
+
+
 def test_a_pointer_in_the_place_of_the_weights(copy: Path) -> None:
     (copy / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
     with pytest.raises(ModelError, match="Git LFS pointer"):

@@ -9,6 +9,7 @@ that is not a tensor.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -64,6 +65,7 @@ def check_folder(folder: Path) -> None:
             "no model in this folder", where=folder, got=names, expected="config.json", do="give the folder that has it"
         )
     if has_weights(folder):
+        _check_index(folder)
         return _check_pointers(folder)
     others = [file.name for pattern in ("*.h5", "*.msgpack") for file in folder.glob(pattern)]
     raise ModelError(
@@ -147,6 +149,24 @@ def _sizes(file: Path) -> list[int]:
 
     with safe_open(file, framework="np") as weights:
         return [prod(weights.get_slice(name).get_shape()) for name in weights.keys()]  # noqa: SIM118
+
+
+def _check_index(folder: Path) -> None:
+    """Weights in several files lie beside their index: what lies elsewhere would be read and not fingerprinted."""
+    for index in folder.glob("*.index.json"):
+        try:
+            files = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+            strange = sorted(file for file in files if Path(file).name != file)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ModelError("this is no index of weights", where=index, do="download it anew") from error
+        if strange:
+            raise ModelError(
+                "the index names weights outside its folder",
+                where=index,
+                got=strange[0],
+                expected="files beside it",
+                do="put them into the folder, and their names into the index",
+            )
 
 
 def _check_pointers(folder: Path) -> None:
