@@ -83,6 +83,8 @@ def page(found: dict[str, Any]) -> Iterator[str]:
         if not rows:
             continue
         yield f"\n## {title}\n"
+        if elsewhere := rows[0].get("machine"):
+            yield f"Not measured in this run: on {elsewhere}.\n"
         yield "| what | ours | against | ratio (least–largest) | aim: at most | met |\n|---|---|---|---|---|---|"
         yield from map(line, rows)
     if series := found.get("series"):
