@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# one thread a process: small matrices do not gain from more; three processes for two cores, as tests wait for others
+# one thread a process: the tests run two processes, and small matrices do not gain from more
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 OFFLINE := HF_HUB_OFFLINE=1 HF_HUB_DISABLE_TELEMETRY=1
 
@@ -42,7 +42,7 @@ types: $(READY)
 	$(BIN)/pyright
 
 pytest: $(READY) browser $(DENO)
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 3 --dist loadfile
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadfile
 
 # about 15 minutes on two idle cores; writes docs/studies/tables/bench.json, docs/benchmarks.md and the model in docs/scale.md
 bench: $(READY)
