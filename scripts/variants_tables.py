@@ -3,8 +3,8 @@
     anisoscope variants --plan docs/studies/plans/variants.toml --threads 1 --out variants --csv variants.csv
     python scripts/variants_tables.py docs/studies [variants.csv]
 
-A grid may be trained arm by arm: the trainings of a file that is named join those of the table, and means, differences
-and Holm's correction are computed anew, over all arms.
+A grid may be trained piece by piece: the trainings of a file that is named join those of the table that it lacks, and
+means, differences and Holm's correction are computed anew, over all arms.
 
 The first table has the mean of each arm, the second its difference to the control within seeds: bold where Holm's p is
 below 0.05, with Holm's p where only the interval leaves zero out.
@@ -48,9 +48,12 @@ def trainings(table: Path) -> list[Row]:
 def join(table: Path, files: Iterable[Path]) -> None:
     """Write the table anew, with the trainings of more files: of the metrics and sites that it has."""
     rows = trainings(table)
-    told, arms = {(row.site, row.metric) for row in rows}, {row.model for row in rows}
-    for file in files:
-        rows += [row for row in trainings(file) if (row.site, row.metric) in told and row.model not in arms]
+    told, there = {(row.site, row.metric) for row in rows}, {(row.model, row.seed) for row in rows}
+    for row in (row for file in files for row in trainings(file)):
+        if (row.site, row.metric) in told and (row.model, row.seed) not in there:
+            rows.append(row)
+    order = list(dict.fromkeys(row.model for row in rows))
+    rows.sort(key=lambda row: (order.index(row.model), row.seed))
     with table.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(HEAD)
