@@ -7,7 +7,7 @@ A grid may be trained piece by piece: the trainings of a file that is named join
 means, differences and Holm's correction are computed anew, over all arms.
 
 The first table has the mean of each arm, the second its difference to the control within seeds: bold where Holm's p is
-below 0.05, with Holm's p where only the interval leaves zero out.
+below 0.05, with Holm's p where only the interval leaves zero out. The figures are drawn from the same table.
 """
 
 from __future__ import annotations
@@ -15,11 +15,16 @@ from __future__ import annotations
 import csv
 import re
 import sys
+import tempfile
 from collections.abc import Iterable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from anisoscope.report.figures.style import save
+from anisoscope.report.figures.variants import figure_variants, figure_variants_differences
+from anisoscope.runs.store import write_run
 from anisoscope.runs.table import Row
 from anisoscope.studies.variants.rows import averages, differences
 
@@ -33,12 +38,12 @@ Cells = dict[tuple[str, str, str], dict[str, str]]  # by arm, site and metric
 HEAD = ("model", "seed", "step", "site", "metric", "value", "low", "high", "null", "note")
 
 
-def trainings(table: Path) -> list[Row]:
-    """The rows of single seeds; those of single heads are left out."""
+def rows_of(table: Path, *, single: bool) -> list[Row]:
+    """The rows of single seeds, or those over all of them; those of single heads are left out."""
     numbers = {"seed": int, "step": int, **dict.fromkeys(("value", "low", "high", "null"), float)}
     found = []
     for line in csv.DictReader(table.open(encoding="utf-8")):
-        if line["seed"] and not line.get("head"):
+        if bool(line["seed"]) is single and not line.get("head"):
             fields: dict[str, Any] = {name: line[name] for name in HEAD}
             fields |= {name: kind(line[name]) if line[name] else None for name, kind in numbers.items()}
             found.append(Row(**fields))
@@ -47,9 +52,9 @@ def trainings(table: Path) -> list[Row]:
 
 def join(table: Path, files: Iterable[Path]) -> None:
     """Write the table anew, with the trainings of more files: of the metrics and sites that it has."""
-    rows = trainings(table)
+    rows = rows_of(table, single=True)
     told, there = {(row.site, row.metric) for row in rows}, {(row.model, row.seed) for row in rows}
-    for row in (row for file in files for row in trainings(file)):
+    for row in (row for file in files for row in rows_of(file, single=True)):
         if (row.site, row.metric) in told and (row.model, row.seed) not in there:
             rows.append(row)
     order = list(dict.fromkeys(row.model for row in rows))
@@ -132,11 +137,25 @@ def put(text: str, found: tuple[list[str], list[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def draw(docs: Path, table: str, name: str) -> None:
+    """The two figures of a table of the variants."""
+    rows = [
+        replace(row, layer=int(row.site.partition(".")[2]) if row.site.startswith("block.") else None)
+        for row in rows_of(docs / "tables" / f"{table}.csv", single=False)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        run = write_run(Path(folder) / "run", command="variants", settings={"compare": "attention"}, rows=rows)
+        for suffix, figure in (("", figure_variants), ("-differences", figure_variants_differences)):
+            save(figure(run), docs / "figures", f"{name}{suffix}", formats=("png",))
+
+
 def main(docs: Path, *files: Path) -> None:
     page = docs / "variants.md"
     if files:
         join(docs / "tables" / "variants.csv", files)
     page.write_text(put(page.read_text(encoding="utf-8"), tables(read(docs / "tables" / "variants.csv"))), "utf-8")
+    draw(docs, "variants", "variants-power")
+    draw(docs, "variants-pilot", "variants")
 
 
 if __name__ == "__main__":

@@ -367,6 +367,23 @@ def test_each_arm_is_told_apart(arms: int, tmp_path) -> None:
     assert len(looks) == arms or (names == [f"arm {k:02}" for k in reversed(range(arms))] and arms > FEW)
 
 
+def test_the_differences_of_many_arms_are_rows_by_their_loss(tmp_path) -> None:
+    names = ["validation_loss", *(metric for metric, _ in CHANGES)]
+    rows = [Row(model="softmax", metric="validation_loss", value=2.0)] + [
+        Row(model=f"arm_{k}", site="" if name == names[0] else "blocks", metric=f"{name}_difference", value=change)
+        for k, change in enumerate((0.2, -0.1, 0.0, 0.3, 0.1, -0.2, 0.4))
+        for name in names
+    ]
+    run = write_run(tmp_path, command="variants", settings={}, rows=rows)
+    figure = figures(run)["variants-differences"](run)
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
+        f"arm {k}" for k in (6, 3, 0, 4, 2, 1, 5)
+    ]
+    for axes in figure.axes:
+        points = [tuple(float(at) for at in bar.lines[0].get_xydata()[0]) for bar in axes.containers]
+        assert points == [(0.4, 0), (0.3, 1), (0.2, 2), (0.1, 3), (0.0, 4), (-0.1, 5), (-0.2, 6)]
+
+
 def test_a_single_seed_is_drawn_without_intervals(tmp_path) -> None:
     rows = [Row(model="softmax", metric="validation_loss", value=2.0)]
     rows += [

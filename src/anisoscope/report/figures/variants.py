@@ -7,6 +7,7 @@ mean over blocks with its interval, and each block as a small point.
 
 `variants-differences` (attention alone, where losses can be compared): what each arm changes against the control, the
 loss on the horizontal axis. An arm that keeps the loss and lowers the anisotropy stands straight below the crossing.
+More than `FEW` arms are rows here too.
 """
 
 from __future__ import annotations
@@ -74,24 +75,42 @@ def rank_arms(rows: Sequence[Row], ranked: Sequence[str], *, control: str) -> Fi
         grid.flat, (("validation_loss", "Validation loss (nats)", ""), *PANELS), strict=True
     ):
         mine = [row for row in rows if row.metric == metric]
-        for place, arm in enumerate(ranked):
-            of_arm = [row for row in mine if row.model == arm]
-            blocks = [_value(row) for row in of_arm if row.layer is not None]
-            axes.plot(blocks, [place] * len(blocks), ".", color=FAINT, markersize=4)
-            for row in (row for row in of_arm if row.site in ("", "blocks")):
-                shade = colour(0) if arm == control else INK
-                axes.errorbar(
-                    _value(row), place, xerr=_bars([row]), color=shade, marker="o", markersize=4, capsize=2, linewidth=1
-                )
+        draw_arms(axes, mine, ranked, title, control=control)
         nulls = [row.null for row in mine if row.null is not None]
         if nulls:
             axes.axvline(nulls[0], color=NULL, linestyle=":", linewidth=1)
-        axes.set_title(title)
-        axes.set_yticks(range(len(ranked)), [arm.replace("_", " ") for arm in ranked])
-        axes.margins(y=0.04)
     words = "mean over blocks and seeds with its 95 % interval over seeds; small: each block; dotted: the null"
     footnote(figure, f"{words}; blue: {control.replace('_', ' ')}")
     return figure
+
+
+def rank_differences(rows: Sequence[Row], ranked: Sequence[str], *, control: str) -> Figure:
+    """One row per arm, the lowest loss on top: what it changes against the control."""
+    import matplotlib.pyplot as plt
+
+    figure, grid = plt.subplots(1, 4, figsize=(WIDE, 1.1 + 0.18 * len(ranked)), sharey=True, layout="constrained")
+    for axes, (metric, title) in zip(grid, (("validation_loss", "Loss (nats)"), *CHANGES), strict=True):
+        draw_arms(axes, [row for row in rows if row.metric == f"{metric}_difference"], ranked, title, control=control)
+        axes.axvline(0, color=NULL, linestyle=":", linewidth=1)
+    words = f"change against {control.replace('_', ' ')} (dotted) within seeds, mean over blocks; bars: 95 % over seeds"
+    footnote(figure, f"{words}; small: each block")
+    return figure
+
+
+def draw_arms(axes: Axes, rows: Sequence[Row], ranked: Sequence[str], title: str, *, control: str) -> None:
+    """A metric, one row per arm: the mean over blocks with its interval, and each block as a small point."""
+    for place, arm in enumerate(ranked):
+        mine = [row for row in rows if row.model == arm]
+        blocks = [_value(row) for row in mine if row.layer is not None]
+        axes.plot(blocks, [place] * len(blocks), ".", color=FAINT, markersize=4)
+        for row in (row for row in mine if row.site in ("", "blocks")):
+            shade = colour(0) if arm == control else INK
+            axes.errorbar(
+                _value(row), place, xerr=_bars([row]), color=shade, marker="o", markersize=4, capsize=2, linewidth=1
+            )
+    axes.set_title(title)
+    axes.set_yticks(range(len(ranked)), [arm.replace("_", " ") for arm in ranked])
+    axes.margins(y=0.04)
 
 
 def draw_losses(axes: Axes, rows: Sequence[Row], arms: Sequence[str]) -> None:
@@ -149,6 +168,8 @@ def figure_variants_differences(run: Run) -> Figure:
     arms = list(dict.fromkeys(row.model for row in rows))
     losses = {row.model: row for row in rows if row.metric == "validation_loss_difference"}
     with style():
+        if len(losses) >= FEW:
+            return rank_differences(rows, sorted(losses, key=lambda arm: -_value(losses[arm])), control=arms[0])
         figure, grid = plt.subplots(1, 3, figsize=(WIDE, 2.6), layout="constrained")
         for axes, (metric, title) in zip(grid, CHANGES, strict=True):
             changes = {row.model: row for row in rows if (row.site, row.metric) == ("blocks", f"{metric}_difference")}
