@@ -34,7 +34,7 @@ def shared_parameters() -> list[inspect.Parameter]:
 
 
 def existing_option() -> Any:
-    words = "What to do with a run that is there: go on with it or use it again, only use it, replace it, refuse."
+    words = "What to do with an existing run: continue or reuse it, only reuse it, replace it, refuse."
     complete = lambda incomplete: [word for word in EXISTING if word.startswith(incomplete)]  # noqa: E731
     return typer.Option("--existing", help=words, metavar="|".join(EXISTING), autocompletion=complete)
 

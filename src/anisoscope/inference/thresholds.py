@@ -44,7 +44,7 @@ class Band:
     The band is made of `window` observations; it is left when each of the `in_a_row` after them lies beyond its mean by
     `margin`, by `deviations` of its standard deviations and by `factor` of the mean itself. Observations before step
     `after` do not count: healthy trainings pass through a collapse while they warm up (in the embedded series the
-    cosine at the last block is 0.10 at step 0, 0.98 at 64 and 0.13 at 8192). A training that warms up for longer needs
+    cosine at the last block is 0.05 at step 0, 0.98 at 64 and 0.14 at 8192). A training that warms up for longer needs
     a later `after`.
     """
 

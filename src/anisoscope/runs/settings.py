@@ -173,7 +173,7 @@ class Reading(Settings):
     """What is read, and how it splits into documents."""
 
     data: list[str] = option(
-        "Files, folders, globs, - or hf:NAME; what the package carries without it.", [], short="-d", paths=True
+        "Files, folders, globs, - or hf:NAME (default: built-in data).", [], short="-d", paths=True
     )
     documents: Documents = option("How a text file splits into documents.", "auto")
     column: str | None = option("Column of a table: texts, or token ids (input_ids).", None)
@@ -193,7 +193,7 @@ class Opening(Settings):
 
     revision: str | None = option("Branch, tag or commit of a Hub model.", None)
     tower: Literal["text", "vision"] | None = option("Which tower of a model with two, such as CLIP.", None)
-    modality: Modality | None = option("What the model reads, where it does not say.", None)
+    modality: Modality | None = option("What the model reads, if its config does not say.", None)
     tokenizer: str | None = option("Tokenizer from elsewhere: a folder, a Hub id, or `bytes`.", None)
     dtype: Dtype = option("Precision of the model.", "float32")
 
@@ -226,7 +226,9 @@ class Hidden(Settings):
         "Convolutional maps: one vector per position, or one per image.", "positions"
     )
     whisper_window: Literal["speech", "all"] = option("Whisper's encoder: states that hear speech, or all.", "speech")
-    parts: bool = option("What attention and MLP of each block add, too (block.3.attention, block.3.mlp).", False)
+    parts: bool = option(
+        "Also measure what attention and MLP of each block add (block.3.attention, block.3.mlp).", False
+    )
     spectrum: Spectrum = option("Sites whose covariance spectrum is measured: all, every:4, last or none.", "all")
 
 
@@ -253,11 +255,11 @@ class Machine(Settings):
         "Spread the model over devices: auto, or modules and devices as JSON (text or a file); needs accelerate.", None
     )
     batch_tokens: int | None = option("Padded positions per batch (default 8192).", None, ge=1)
-    models_dir: str | None = option("Mirror laid out as owner/name[@revision], looked in first.", None, paths=True)
+    models_dir: str | None = option("Mirror laid out as owner/name[@revision], searched first.", None, paths=True)
     trust_remote_code: bool = option("Allow the model's own Python files to run.", False)
     threads: int | None = option("CPU threads (default: all).", None, ge=1, le=4096)
     engine: Literal["local", "ray"] = option("Run in this process (or under torchrun), or on Ray.", "local")
     address: str | None = option("Address of a Ray cluster to join (default: start one here).", None)
     workers: int | None = option("Ray workers (default: one per core).", None, ge=1)
     gpus_per_worker: float = option("Accelerators per Ray worker.", 0.0, ge=0)
-    shard: str | None = option("Only part I of N of the data, as 0/8; `anisoscope merge` adds them up.", None)
+    shard: str | None = option("Only part I of N of the data, such as 0/8; `anisoscope merge` adds the parts up.", None)

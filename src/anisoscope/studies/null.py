@@ -31,7 +31,7 @@ class NullSettings(Settings):
 
     dim: list[Annotated[int, Field(ge=2, le=10**6)]] = option("Dimension; several to compare.", min_length=1)
     n: int = option("How many vectors.", 10_000, ge=2, le=10**15)
-    runs: list[str] = option("Runs whose sites stand as points in figure 18.", [], paths=True)
+    runs: list[str] = option("Runs whose sites are drawn as points in figure 18.", [], paths=True)
 
 
 def measure(job: Job) -> Findings:

@@ -48,10 +48,10 @@ class VectorsSettings(VectorFiles):
     neighbours: bool = option("Measure neighbourhoods too (on a sample).", True)
     ids: str | None = option("Column that names rows: hubs in the table, sampled rows on the page.", None)
     keep_text: bool = option("Keep the names (--ids) of the sampled rows, for hovering and neighbours.", False)
-    against: list[str] = option("A second cloud, to hold the first one against: files or globs.", [], paths=True)
+    against: list[str] = option("A second cloud to compare with: files or globs.", [], paths=True)
     aligned: bool = option("Row i of one cloud belongs to row i of the other: compare them up to rotation.", False)
     rows_per_group_sample: float | None = option(
-        "A first look: only this share of the rows (.parquet, .arrow), drawn by row group, which intervals go by.",
+        "A first look: only this share of the rows (.parquet, .arrow), drawn and grouped by row group.",
         None,
         gt=0,
         lt=1,

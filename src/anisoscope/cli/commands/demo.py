@@ -1,4 +1,4 @@
-"""The main job on what is embedded, offline, in a few minutes."""
+"""A tour of the main commands on built-in models and data, offline, in a few minutes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs, figures and page.")] = Path("demo"),
     json: Json = False,
 ) -> None:
-    """The main job on what is embedded: offline, in a few minutes, with figures and a page.
+    """Run the main commands on built-in models and data: offline, in a few minutes, with figures and a page.
 
     \b
     Examples:

@@ -21,7 +21,7 @@ def merge(
     all: All = False,
     json: Json = False,
 ) -> None:
-    """Add up the runs of shards. All shards must be there, once, of the same settings, models and data.
+    """Add up the runs of shards. Every shard must be there once, with the same settings, models and data.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Every figure of the two papers, and whether what they say of it holds."""
+"""The figures of the two papers, and whether what they say about them holds."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def paper(
     existing: Annotated[str, existing_option()] = "resume",
     json: Json = False,
 ) -> None:
-    """Every figure of the two papers, with what each paper says of it as a check that is computed.
+    """Make the figures of the two papers, and test what each paper says about them.
 
-    Runs are kept and used again: repeat the command to go on after an interruption, or to draw again in seconds.
+    Runs are kept and reused: repeat the command to continue after an interruption, or to redraw in seconds.
 
     \b
     Examples:

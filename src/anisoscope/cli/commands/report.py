@@ -1,4 +1,4 @@
-"""One HTML page of runs that opens offline and can be mailed."""
+"""One HTML page about any runs, which opens offline and can be mailed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def report(
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file of another kind.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object: the file, its size, its runs.")] = False,
 ) -> None:
-    """One HTML page of runs that opens offline and can be mailed: verdicts first, then everything to explore.
+    """One HTML page about any runs, which opens offline and can be mailed: verdicts first, then everything to explore.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Do again what a run.toml describes."""
+"""Repeat what a run.toml describes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anisoscope.cli.study import carry_out, shared_parameters
 from anisoscope.runs.settings import Machine
 
 HELP = """
-Do again what a run.toml describes: every run writes one.
+Repeat what a run.toml describes: every run writes one.
 
 Examples:
   anisoscope run anisoscope-runs/vectors-embeddings-1a2b3c4d/run.toml --out again

@@ -1,4 +1,4 @@
-"""Print a run: what it says, its table, small curves."""
+"""Print a run: verdict, table, small curves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def show(
     csv: Csv = None,
     force: Force = False,
 ) -> None:
-    """Print a run as its own command did: what it says, its table, small curves.
+    """Print a run the way its command did: verdict, table, small curves.
 
     \b
     Examples:

@@ -38,7 +38,7 @@ class AdviseSettings(PairSettings, folds.Embeddings):
     dims: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = option(
         "Dimensions to keep: shares of all of them, or numbers above 1.", [1.0, 0.75, 0.5, 0.25, 0.125], min_length=1
     )
-    probes: int = option("Rows whose neighbours are looked for, drawn at random.", 1000, ge=16, le=2**20)
+    probes: int = option("How many rows, drawn at random, to find neighbours for.", 1000, ge=16, le=2**20)
 
 
 def measure(job: Job) -> Findings:

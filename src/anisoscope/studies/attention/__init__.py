@@ -25,7 +25,7 @@ class Heads(Settings):
     """How queries and keys are looked at."""
 
     before_rotary: bool = option("Queries and keys before rotation (default: as they are scored).", False)
-    sample: int = option("Queries and keys of each head that are kept to draw clouds.", 128, ge=1, le=2**20)
+    sample: int = option("How many queries and keys of each head are kept for drawing clouds.", 128, ge=1, le=2**20)
     seed: int = option("Seed of the sample.", 0, ge=0, le=LARGEST_SEED)
 
 

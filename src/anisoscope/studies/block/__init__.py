@@ -40,10 +40,10 @@ class BlockSettings(Settings):
     input: list[Literal["table", "embeddings"]] = option(
         "Vectors of the embedding table, or of the embedding layer.", ["table"], min_length=1
     )
-    without: list[Literal["none", "attention", "mlp"]] = option("Branches to take out.", ["none"], min_length=1)
+    without: list[Literal["none", "attention", "mlp"]] = option("Branches to remove.", ["none"], min_length=1)
     norms: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = option("Drift norms N.", GRID, min_length=2)
     seeds: int = option("Draws of weights, vectors and direction.", 5, ge=1)
-    sequences: int = option("Sequences per draw; the paper has 16 (minutes).", 2, ge=1)
+    sequences: int = option("Sequences per draw; the paper uses 16 (takes minutes).", 2, ge=1)
     length: int = option("Vectors per sequence.", 512, ge=2)
     depth: int = option("Untrained blocks on top of each other.", 1, ge=1)
     init_std: float | None = option("Standard deviation of the initialisation.", None, gt=0, allow_inf_nan=False)

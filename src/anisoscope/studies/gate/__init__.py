@@ -1,4 +1,4 @@
-"""May this be released? Equivalence tests between an original and what was made of it.
+"""May this be released? Equivalence tests between an original and a version of it.
 
 Both are run folders, files of vectors, or models that read the same data; what is measured is compared as `compare`
 does, paired by sequence, and judged by rules (`rules`). The command ends with 0 where all of them hold, 1 where one

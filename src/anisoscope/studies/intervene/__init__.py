@@ -1,4 +1,4 @@
-"""Take a part of the drift away while the model runs, and see what it was for.
+"""Remove part of the drift while the model runs, and see what it did.
 
 Causes, not correlations. Passes over the same windows: the first ones measure what will be taken away (`measuring`),
 the last runs each window untouched and then once for each intervention (`outcomes`):
@@ -118,10 +118,10 @@ STUDY = Study(
     machine=RUNS_MODEL,
     keeps_sums=False,
     help="""
-Take a part of the drift away while the model runs, and see what it was for: loss, KL, entropy, cosine.
+Remove part of the drift while the model runs, and see what it did: loss, KL, entropy, cosine.
 
-Each intervention has a control, as much in random directions. A killed run continues where it was when the same command
-is given again.
+Each intervention has a control: as large a change in random directions. To continue a killed run, give the same
+command again.
 
 Examples:
   anisoscope intervene gpt2 --data texts/ --limit 20

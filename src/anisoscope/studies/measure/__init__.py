@@ -63,7 +63,7 @@ STUDY = Study(
     help="""
 How anisotropic each layer of a model is, of any modality, with intervals and nulls; then the drift tests.
 
-A killed run continues where it was when the same command is given again.
+To continue a killed run, give the same command again.
 
 Examples:
   anisoscope measure bert-base-uncased --data wikitext/valid.txt

@@ -28,7 +28,7 @@ class RemedySettings(pairs.PairSettings, folds.TwoSided):
     method: Literal["best", "centre", "standardise", "all-but-the-top", "whiten", "whiten-k", "soft-zca"] = option(
         "The correction; best is chosen on held-out groups.", "best", short="-m"
     )
-    dims: int | None = option("Dimensions to end in (default: all; whiten-k: 256).", None, ge=2)
+    dims: int | None = option("Dimensions to reduce to (default: all; whiten-k: 256).", None, ge=2)
 
 
 def collect(job: Job) -> Collected:

@@ -35,7 +35,9 @@ class SweepSettings(Data, Heads, Embedding, Excerpts):
     seeds: Seeds | None = option("Which seeds of the series: 0-4 or 0,2.", None)
     sites: list[Part] = option("What to look at.", ["hidden", "attention"], min_length=1)
     specials: Literal["keep", "drop"] = option("Special tokens in hidden states: keep or drop.", "keep")
-    parts: bool = option("What attention and MLP of each block add, too (block.3.attention, block.3.mlp).", False)
+    parts: bool = option(
+        "Also measure what attention and MLP of each block add (block.3.attention, block.3.mlp).", False
+    )
     spectrum: Spectrum = option("Sites whose covariance spectrum is measured: all, every:4, last or none.", "none")
     dtype: Dtype = option("Precision of the models.", "float32")
 
@@ -72,7 +74,7 @@ STUDY = Study(
     help="""
 Follow a training: hidden states, queries, keys and attention at every checkpoint, over the same tokens.
 
-Checkpoints that are missing are listed and passed over; equal or misplaced ones are pointed out. A killed sweep
+Missing checkpoints are listed and skipped; identical or misplaced ones are pointed out. A killed sweep
 continues with the batch it was at when the same command is given again.
 
 Examples:

@@ -55,7 +55,9 @@ SHARED = ("data", "data_sha256", "steps")  # fields of a recipe that are setting
 class VariantsSettings(Settings):
     """What `anisoscope variants` is asked."""
 
-    data: list[str] = option("Text to train on (repeat the option), unless the plan says.", [], short="-d", paths=True)
+    data: list[str] = option(
+        "Text to train on (may be repeated), unless the plan names it.", [], short="-d", paths=True
+    )
     compare: Literal["attention", "objectives"] = option("Kinds of attention, or objectives.", "attention")
     plan: str | dict[str, dict[str, Any]] | None = option(
         "TOML file of a grid: [arms.NAME] tables of recipe fields, the control first, and any of these settings.", None
@@ -64,7 +66,7 @@ class VariantsSettings(Settings):
     steps: int = option("Steps of each training.", 4096, ge=1, le=10**9)
     seeds: Seeds = option("Seeds of each arm, as 0,1,2 or 0-4.", [0, 1, 2], min_length=1)
     recipe: dict[str, Any] = option("Fields of every arm's recipe, as hidden=96; see `pretrain --help`.", {})
-    texts: list[str] = option("Text to measure on; what the package carries without it.", [], paths=True)
+    texts: list[str] = option("Text to measure on (default: built-in text).", [], paths=True)
     limit: int | None = option("Documents to measure on.", 64, ge=2)
 
     @model_validator(mode="before")
@@ -170,10 +172,10 @@ STUDY = Study(
     help="""
 Train variants of attention (or objectives, or the arms of a plan) side by side and measure their geometry.
 
-Same data, seeds, sizes and steps for all; intervals over seeds. Kill it and repeat the command to go on. A plan is a
-TOML file with a table for each arm, such as [arms.narrow] hidden = 64 and [arms.wide] hidden = 128, the control first;
-data, steps, seeds and recipe may stand in it too. With --engine ray each worker takes one training after the other, and
-under torchrun process i of n every n-th training.
+Same data, seeds, sizes and steps for all; intervals over seeds. If it is killed, repeat the command to continue. A plan
+is a TOML file with a table for each arm, such as [arms.narrow] hidden = 64 and [arms.wide] hidden = 128, the control
+first; it may also hold data, steps, seeds and recipe. With --engine ray each worker takes one training after the
+other, and under torchrun process i of n takes every n-th training.
 
 Examples:
   anisoscope variants --data enwik8 --steps 4096 --seeds 0,1,2 --out variants

@@ -23,10 +23,10 @@ class VocabularySettings(Models, Reading, Sample):
     """What `anisoscope vocabulary` is asked."""
 
     data: list[str] = option(
-        "A text, to relate norms and directions to the frequency of tokens.", [], short="-d", paths=True
+        "A text, for relating norms and directions to token frequency.", [], short="-d", paths=True
     )
     head: bool = option("Read the output matrix too (a checkpoint may have no head).", True)
-    points: int = option("Rows that the 2-D picture shows.", 4000, ge=10)
+    points: int = option("How many rows the 2-D picture shows.", 4000, ge=10)
 
 
 def measure(job: Job) -> Findings:
