@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 import time
@@ -61,6 +62,15 @@ def test_an_error_about_a_hostile_name_is_harmless(world: Path, tmp_path: Path, 
         ended = command(*words)
         assert ended.code in (1, 2)
         assert not {"\x1b", "\x07"} & set(ended.err), ended.err
+
+
+def test_no_number_is_cut_however_narrow_the_screen(world: Path, tmp_path: Path, command, monkeypatch) -> None:
+    """Half a number reads like another number."""
+    words = ("vectors", world / "x.npy", "--no-neighbours", "--no-figures", "--out", tmp_path / "run", "--all")
+    wide = re.findall(r"\d[\d.e+-]*", command(*words).out)
+    monkeypatch.setenv("COLUMNS", "20")
+    narrow = re.findall(r"\d[\d.e+-]*", command(*words).out)
+    assert sorted(set(wide) - set(narrow)) == []
 
 
 def test_no_name_makes_a_line(world: Path, tmp_path: Path, command) -> None:

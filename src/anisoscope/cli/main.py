@@ -18,6 +18,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from anisoscope.runs.stopping import Stopped, stoppable
+
 _MEASURE = (
     "vectors",
     "calibrate",
@@ -140,7 +142,9 @@ def main(arguments: list[str] | None = None) -> Any:
     _stand_in()
     _forgive(sys.stdout, sys.stderr)
     try:
-        return app(args=[word for word in given if word != "--debug"], standalone_mode=True)
+        _stand_somewhere()
+        with stoppable("stopped; every file that was written is whole"):
+            return app(args=[word for word in given if word != "--debug"], standalone_mode=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -161,6 +165,16 @@ def _stand_in() -> None:
             setattr(sys, name, stream)
 
 
+def _stand_somewhere() -> None:
+    """Refuse to work in a folder that was removed: relative names lead nowhere, and libraries end the process."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        from anisoscope.errors import UsageError
+
+        raise UsageError("the current folder was removed", do="change to one that is there") from None
+
+
 def _forgive(*streams: Any) -> None:
     """Where a terminal or a file has no letter for a sign (±, …), a question mark stands for it."""
     for stream in streams:
@@ -171,14 +185,10 @@ def _forgive(*streams: Any) -> None:
 def _explain(error: BaseException) -> int:
     """One short message for whatever went wrong, and the exit code."""
     from anisoscope.errors import AnisoscopeError, printable
-    from anisoscope.runs.stopping import Stopped
 
     if isinstance(error, AnisoscopeError | Stopped):
         print(f"anisoscope: {error}", file=sys.stderr)
         return error.exit_code
-    if isinstance(error, KeyboardInterrupt):
-        print("anisoscope: stopped", file=sys.stderr)
-        return 130
     if isinstance(error, MemoryError):
         print("anisoscope: not enough memory; try --batch-tokens 1024 or --sample 512", file=sys.stderr)
         return 1
