@@ -89,9 +89,11 @@ def plain(rows: Sequence[Row]) -> Story:
         [row.site, _name(row), number(row.value), interval(row), "" if row.null is None else number(row.null)]
         for row in rows
     ]
-    return Story(
-        [Table(columns, body[:_FEW], text=2)], more=[Table(columns, body[_FEW:], text=2)] if body[_FEW:] else ()
-    )
+    told = [at for at in (3, 4) if any(line[at] not in ("", line[2]) for line in body)]  # more than the value does
+    kept = [*([0] if len(sites) > 1 else []), 1, 2, *told]
+    columns, body = [columns[at] for at in kept], [[line[at] for at in kept] for line in body]
+    first, rest = (Table(columns, part, text=kept.index(2)) for part in (body[:_FEW], body[_FEW:]))
+    return Story([first], more=[rest] if rest.cells else ())
 
 
 def _name(row: Row) -> str:

@@ -137,7 +137,7 @@ def _search_tables(rows: Sequence[Row], cells: dict[tuple[str, str, float | None
     body, found_at = [], []
     for site in dict.fromkeys(row.site for row in rows if row.metric == "ndcg"):
         found, moved = cells[site, "ndcg", None], cells.get((site, "ndcg_difference", None))
-        change = "" if moved is None or moved.value is None else f"{moved.value:+.3f}"
+        change = "" if moved is None or moved.value is None else f"{moved.value:+z.3f}"
         body.append([_SHORT[site], number(found.value), interval(found), change, interval(moved)])
         found_at.append([_SHORT[site], *(number(_value(cells.get((site, "recall", cut)))) for cut in cuts)])
     ranked = Table(("search", "nDCG@10", "95 % interval", "change", "95 % interval"), body)
