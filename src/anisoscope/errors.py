@@ -29,8 +29,7 @@ class AnisoscopeError(Exception):
         lines += [f"  got:      {got}"] if got is not None else []
         lines += [f"  expected: {expected}"] if expected is not None else []
         lines += [f"  to do:    {do}"] if do is not None else []
-        # A file name that is not UTF-8 holds lone surrogates, which no terminal prints.
-        super().__init__("\n".join(lines).encode("utf-8", "backslashreplace").decode())
+        super().__init__("\n".join(map(printable, lines)))
 
 
 class UsageError(AnisoscopeError):
@@ -74,19 +73,19 @@ class MissingExtra(AnisoscopeError):
 
 
 def printable(text: object) -> str:
-    r"""Text that is safe on a terminal: control characters are shown, not obeyed.
+    r"""One line that is safe on a terminal: control characters are shown, not obeyed, so that no name makes a line.
 
-    >>> printable("a\x1b[31mb\nc")
-    'a\\x1b[31mb\nc'
+    >>> print(printable("a\x1b[31mb\nc"))
+    a\x1b[31mb\nc
     """
     kept = "".join(
-        character if character in "\n\t" or not _controls(character) else character.encode("unicode_escape").decode()
+        character if character == "\t" or not _controls(character) else character.encode("unicode_escape").decode()
         for character in str(text)
     )
-    return kept.encode("utf-8", "backslashreplace").decode()
+    return kept.encode("utf-8", "backslashreplace").decode()  # a name that is not UTF-8 holds lone surrogates
 
 
 def _controls(character: str) -> bool:
-    """C0 and C1 controls, and the marks that turn the direction of text around."""
+    """C0 and C1 controls, other line breaks, and the marks that turn the direction of text around."""
     code = ord(character)
-    return code < 32 or 127 <= code < 160 or 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069
+    return code < 32 or 127 <= code < 160 or 0x2028 <= code <= 0x202E or 0x2066 <= code <= 0x2069

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,8 @@ import pytest
 import anisoscope
 import cases
 import zoo
+from anisoscope.report import markdown
+from anisoscope.runs.progress import track
 
 HOSTILE = "\x1b[31mred\x07[bold]x[/bold]\u202eevil"
 LONG = "a-model-with-a-very-long-name-that-does-not-fit-into-eighty-columns-however-one-tries-it"
@@ -57,6 +62,45 @@ def test_an_error_about_a_hostile_name_is_harmless(world: Path, tmp_path: Path, 
         ended = command(*words)
         assert ended.code in (1, 2)
         assert not {"\x1b", "\x07"} & set(ended.err), ended.err
+
+
+def test_no_number_is_cut_however_narrow_the_screen(world: Path, tmp_path: Path, command, monkeypatch) -> None:
+    """Half a number reads like another number."""
+    words = ("vectors", world / "x.npy", "--no-neighbours", "--no-figures", "--out", tmp_path / "run", "--all")
+    wide = re.findall(r"\d[\d.e+-]*", command(*words).out)
+    monkeypatch.setenv("COLUMNS", "20")
+    narrow = re.findall(r"\d[\d.e+-]*", command(*words).out)
+    assert sorted(set(wide) - set(narrow)) == []
+
+
+def test_no_name_makes_a_line(world: Path, tmp_path: Path, command) -> None:
+    for break_ in ("\n", "\r", "\x85", "\u2028"):
+        name = f"run{break_}note: forged"
+        made = command("vectors", world / "x.npy", "--no-neighbours", "--no-figures", "--out", tmp_path / name)
+        assert made.code == 0, made.err
+        shown = [made.out, command("show", tmp_path / f"{name}?").err, command(name).err]
+        printed = (break_.encode("unicode_escape").decode()) + "note: forged"
+        for text in shown:
+            assert printed in text
+            assert not any(line.startswith("note: forged") for line in text.splitlines())
+        log = io.StringIO()
+        with track(name, stream=log) as bar:
+            setattr(bar, "spoke", time.monotonic() + 1)  # noqa: B010  # as if a line had been logged
+        assert printed in log.getvalue()
+    assert "\x1b" not in markdown.escaped("\x1b[31m")
+
+
+def test_closed_streams_are_the_null_device(world: Path, tmp_path: Path) -> None:
+    """An error must not stand among the results, nor a file take the number of a stream."""
+    words = [sys.executable, "-m", "anisoscope", "show", str(tmp_path / "none"), "--json"]
+    ended = subprocess.run(["bash", "-c", '"$@" 2>&-', "bash", *words], capture_output=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, b"")
+    script = "import sys; from anisoscope.cli.main import _stand_in; _stand_in()\n"
+    script += "open(sys.argv[1], 'w').write(str([s.fileno() for s in (sys.stdin, sys.stdout, sys.stderr)]))"
+    numbers = tmp_path / "numbers"
+    closed = ["bash", "-c", '"$@" <&- >&- 2>&-', "bash"]
+    subprocess.run([*closed, sys.executable, "-c", script, str(numbers)], check=True)
+    assert numbers.read_text() == "[0, 1, 2]"
 
 
 def test_a_csv_holds_no_formula(world: Path, tmp_path: Path, command) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
 import pytest
 
 import cases
+from anisoscope.runs.store import Run
+from anisoscope.runs.writing import atomic
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +66,37 @@ def test_a_signal_saves_says_so_in_one_line_and_the_same_command_continues(
     assert before > 0
     assert cases.run(*words).code == 0
     cases.assert_same(tmp_path / "run", whole(command))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("stage", ["figures", "merge"])
+def test_a_signal_after_the_measuring_says_one_line_and_leaves_nothing_half_written(
+    stage: str, number: int, code: int, world: Path, tmp_path: Path, command_line, monkeypatch
+) -> None:
+    shards = [tmp_path / "0", tmp_path / "1"]
+    words = ["vectors", world / "vectors.parquet", "--column", "x", "--no-neighbours", "--no-figures"]
+    for k, shard in enumerate(shards):
+        assert command_line(*words, "--shard", f"{k}/2", "--out", shard).code == 0
+    replace, signals = os.replace, [number]
+
+    def interrupted(source: str, target: Path) -> None:
+        if Path(target).suffix == (".svg" if stage == "figures" else ".parquet") and signals:
+            os.kill(os.getpid(), signals.pop())
+        replace(source, target)
+
+    def draw(run: Run) -> list[Path]:
+        with atomic(run.folder / "figure.svg") as partial:
+            partial.write_text("<svg/>")
+        return [run.folder / "figure.svg"]
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    monkeypatch.setattr("anisoscope.report.figures.draw", draw)
+    merge = ["merge", *shards, "--out", tmp_path / "run", "--existing", "resume"]
+    ended = command_line(*merge)
+    assert (ended.code, ended.err) == (code, "anisoscope: stopped; every file that was written is whole\n")
+    assert not list(tmp_path.rglob("*.partial")) + list(tmp_path.rglob(".lock"))
+    assert command_line(*merge).code == 0
+    assert (tmp_path / "run/figure.svg").exists()
 
 
 def test_what_was_done_is_not_done_again(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from pathlib import Path
 
@@ -75,6 +76,20 @@ def test_it_is_refused_before_anything_is_written(case: str, world: Path, comman
     assert ended.err.startswith("anisoscope: ")
     assert "unexpected" not in ended.err
     assert digests(world) == before
+
+
+@pytest.mark.parametrize("name", ["stdout", "fifo", "-"])
+def test_a_stream_is_not_replaced_by_a_file(name: str, world: Path, command_line, monkeypatch) -> None:
+    """A file renamed to /dev/stdout would stay there in its place."""
+    monkeypatch.chdir(world)
+    Path("stdout").symlink_to("/proc/self/fd/1")
+    os.mkfifo("fifo")
+    ended = command_line("show", "run0", "--csv", name, "--force")
+    assert (ended.code, ended.out) == (2, "")
+    assert "stream" in ended.err
+    assert Path("stdout").is_symlink()
+    assert Path("fifo").is_fifo()
+    assert not Path("-").exists()
 
 
 def test_an_input_is_refused_before_any_work(world: Path, command_line, monkeypatch) -> None:

@@ -48,6 +48,43 @@ def test_a_folder_that_links_to_itself_is_named(tmp_path: Path, command_line: Ca
     assert "loop" in ended.err
 
 
+@pytest.mark.parametrize("name", ["manifest.json", "measurements.parquet"])
+def test_a_run_that_may_not_be_read_is_not_called_damaged(
+    name: str, tmp_path: Path, command_line: Callable[..., cases.Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "x.npy", X)
+    words = ("vectors", tmp_path / "x.npy", "--no-figures", "--no-neighbours", "--out", tmp_path / "run")
+    assert command_line(*words).code == 0
+    read, opened = Path.read_bytes, Path.open
+
+    def guarded(method: Callable[..., object]) -> Callable[..., object]:
+        def call(path: Path, *words: object, **options: object) -> object:
+            if path.name == name:
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return method(path, *words, **options)
+
+        return call
+
+    monkeypatch.setattr(Path, "read_bytes", guarded(read))
+    monkeypatch.setattr(Path, "open", guarded(opened))
+    ended = command_line("show", tmp_path / "run")
+    assert ended.code == 1
+    assert "check the permissions" in ended.err
+    assert "anew" not in ended.err
+
+
+def test_a_working_folder_that_was_removed_is_named(
+    tmp_path: Path, command_line: Callable[..., cases.Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    np.save(tmp_path / "x.npy", X)
+    ended = command_line("vectors", tmp_path / "x.npy")
+    assert (ended.code, ended.out) == (2, "")
+    assert "the current folder was removed" in ended.err
+
+
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOSPC, errno.EIO, errno.ELOOP])
 def test_what_the_system_refuses_is_not_called_unexpected(
     number: int, tmp_path: Path, command_line: Callable[..., cases.Ended], monkeypatch: pytest.MonkeyPatch

@@ -18,6 +18,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from anisoscope.runs.stopping import Stopped, stoppable
+
 _MEASURE = (
     "vectors",
     "calibrate",
@@ -137,9 +139,12 @@ def main(arguments: list[str] | None = None) -> Any:
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in given or bool(os.environ.get("ANISOSCOPE_DEBUG"))
+    _stand_in()
     _forgive(sys.stdout, sys.stderr)
     try:
-        return app(args=[word for word in given if word != "--debug"], standalone_mode=True)
+        _stand_somewhere()
+        with stoppable("stopped; every file that was written is whole"):
+            return app(args=[word for word in given if word != "--debug"], standalone_mode=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -147,6 +152,27 @@ def main(arguments: list[str] | None = None) -> Any:
         if isinstance(error, SystemExit) or debug:
             raise
         sys.exit(_explain(error))
+
+
+def _stand_in() -> None:
+    """Where a standard stream is closed, the null device is in its place.
+
+    Else `print` writes errors among the results, and the first file that is opened takes the number of the stream.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115  # open until the end
+            setattr(sys, name, stream)
+
+
+def _stand_somewhere() -> None:
+    """Refuse to work in a folder that was removed: relative names lead nowhere, and libraries end the process."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        from anisoscope.errors import UsageError
+
+        raise UsageError("the current folder was removed", do="change to one that is there") from None
 
 
 def _forgive(*streams: Any) -> None:
@@ -159,22 +185,17 @@ def _forgive(*streams: Any) -> None:
 def _explain(error: BaseException) -> int:
     """One short message for whatever went wrong, and the exit code."""
     from anisoscope.errors import AnisoscopeError, printable
-    from anisoscope.runs.stopping import Stopped
 
     if isinstance(error, AnisoscopeError | Stopped):
-        print(printable(f"anisoscope: {error}"), file=sys.stderr)
+        print(f"anisoscope: {error}", file=sys.stderr)
         return error.exit_code
-    if isinstance(error, KeyboardInterrupt):
-        print("anisoscope: stopped", file=sys.stderr)
-        return 130
     if isinstance(error, MemoryError):
         print("anisoscope: not enough memory; try --batch-tokens 1024 or --sample 512", file=sys.stderr)
         return 1
     first = (str(error).splitlines() or [""])[0][:300]
     if isinstance(error, OSError) and error.errno in _REFUSED:
-        print(
-            printable(f"anisoscope: the system refuses: {first}\n  to do:    {_REFUSED[error.errno]}"), file=sys.stderr
-        )
+        print(printable(f"anisoscope: the system refuses: {first}"), file=sys.stderr)
+        print(f"  to do:    {_REFUSED[error.errno]}", file=sys.stderr)
         return 1
     print(printable(f"anisoscope: unexpected {type(error).__name__}: {first}"), file=sys.stderr)
     print(f"  to do:    give --debug for the traceback, and report it: {REPORT_TO}", file=sys.stderr)

@@ -106,8 +106,9 @@ def _expand(place: str | Path, suffixes: tuple[str, ...], what: str) -> list[Fou
         root, inside = path, path.rglob("*")
     elif path.is_file():
         return [FoundFile(path, printable(path.name), named=True)]
-    elif path.exists():
+    elif path.exists() or place == "-":
         do = "save what comes through it to a file: it is read more than once"
+        do += "; text can be piped into --data -" if what == "text" else ""
         raise UsageError("neither a file nor a folder", where=place, got="a pipe, a socket or a device", do=do)
     elif glob.has_magic(str(path)):
         root = _fixed_part(path)

@@ -16,6 +16,7 @@ from typing import Any
 import tomli_w
 
 from anisoscope import __version__
+from anisoscope.errors import printable
 from anisoscope.report.page.data import run_labels
 from anisoscope.report.terminal import story_of
 from anisoscope.runs.measurement import Measurement, sentence_of
@@ -60,7 +61,7 @@ def summary(study: Study | None, measurement: Measurement) -> str:
 
 def escaped(text: object) -> str:
     """Foreign text on one line, read as text."""
-    line = " ".join(str(text).split())
+    line = printable(" ".join(str(text).split()))
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|~$])", r"\\\1", line)
 

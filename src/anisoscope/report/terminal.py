@@ -30,13 +30,14 @@ def tell(study: Study | None, measurement: Measurement, *, everything: bool = Fa
     for line in story.header:
         _say(out, line) if line else None
     for table in [*story.tables, *(story.more if everything else ())]:
-        out.print(drawn(table, out.width))
+        out.print(drawn(table, out.width), crop=False)
     for line in story.lines:
         _say(out, line)
     for note in measurement.notes:
         _say(out, f"note: {note}", style="yellow")
     if story.more and not everything:
-        _say(out, f"{sum(len(table.cells) for table in story.more)} more lines with --all")
+        hidden = sum(len(table.cells) for table in story.more)
+        _say(out, f"{hidden} more line{'s' * (hidden != 1)} with --all")
     if measurement.run is not None:
         _say(out, f"run: {measurement.run.folder}")
 
@@ -53,8 +54,10 @@ def _say(console: Console, text: str, style: str | None = None) -> None:
 
 
 def drawn(table: Table, width: int) -> Any:
-    """A table of rich; names are never cut, but folded where the screen is too narrow."""
+    """A table of rich: where the screen is too narrow names are folded, and numbers reach beyond it, whole."""
     from rich import box
+    from rich.console import Console
+    from rich.measure import Measurement as Measured
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -66,6 +69,9 @@ def drawn(table: Table, width: int) -> Any:
         shown.add_column(Text(printable(name)), justify="left" if left else "right", no_wrap=not left, overflow="fold")
     for cells in table.cells:
         shown.add_row(*(Text(printable(cell)) for cell in cells))
+    endless = Console(width=10_000)
+    needed = Measured.get(endless, endless.options, shown).minimum
+    shown.width = needed if needed > width else None
     return shown
 
 
@@ -83,9 +89,11 @@ def plain(rows: Sequence[Row]) -> Story:
         [row.site, _name(row), number(row.value), interval(row), "" if row.null is None else number(row.null)]
         for row in rows
     ]
-    return Story(
-        [Table(columns, body[:_FEW], text=2)], more=[Table(columns, body[_FEW:], text=2)] if body[_FEW:] else ()
-    )
+    told = [at for at in (3, 4) if any(line[at] not in ("", line[2]) for line in body)]  # more than the value does
+    kept = [*([0] if len(sites) > 1 else []), 1, 2, *told]
+    columns, body = [columns[at] for at in kept], [[line[at] for at in kept] for line in body]
+    first, rest = (Table(columns, part, text=kept.index(2)) for part in (body[:_FEW], body[_FEW:]))
+    return Story([first], more=[rest] if rest.cells else ())
 
 
 def _name(row: Row) -> str:

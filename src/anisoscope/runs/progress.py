@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol, TextIO
 
+from anisoscope.errors import printable
+
 _PATIENCE = 2.0  # seconds before anything is shown
 _LOG_EVERY = 15.0
 
@@ -50,7 +52,7 @@ class _Lines:
         now = time.monotonic()
         if now - self.spoke >= _LOG_EVERY:
             self.spoke = now
-            print(self._line(now - self.started), file=self.stream, flush=True)
+            print(printable(self._line(now - self.started)), file=self.stream, flush=True)
 
     def skip(self, amount: float) -> None:
         self.done, self.skipped = self.done + amount, self.skipped + amount
@@ -68,7 +70,8 @@ class _Lines:
     def close(self) -> None:
         gone = time.monotonic() - self.started
         if self.spoke > self.started:
-            print(f"{self.what}: {self.done:.0f} {self.unit} in {gone:.0f} s", file=self.stream, flush=True)
+            line = printable(f"{self.what}: {self.done:.0f} {self.unit} in {gone:.0f} s")
+            print(line, file=self.stream, flush=True)
 
 
 class _Bar:
@@ -92,17 +95,22 @@ class _Bar:
     def describe(self, what: str) -> None:
         self.what = what
         if self.bar is not None and self.task is not None:
-            self.bar.update(self.task, description=what)
+            self.bar.update(self.task, description=printable(what))
 
     def _show(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(self.unit))
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn(self.unit),
+        )
         self.bar = RichProgress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
         self.bar.start()
-        self.task = self.bar.add_task(self.what, total=self.total, completed=int(self.done))
+        self.task = self.bar.add_task(printable(self.what), total=self.total, completed=int(self.done))
 
     def close(self) -> None:
         if self.bar is not None:

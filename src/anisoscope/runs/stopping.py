@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM while a study runs: the state is saved first, then one line, then the exit code of the signal.
+"""SIGINT and SIGTERM while a command runs: the state is saved first, then one line, then the exit code of the signal.
 
 The first signal asks; the pass ends at its next batch boundary, where its state is saved. Work that has no boundary
 soon (opening a model, drawing) is interrupted at once, as by any signal. A second signal does not wait.
@@ -15,11 +15,11 @@ from typing import Any
 
 
 class Stopped(BaseException):
-    """A study that was asked to stop; `exit_code` is 130 for SIGINT, 143 for SIGTERM."""
+    """A command that was asked to stop; `exit_code` is 130 for SIGINT, 143 for SIGTERM."""
 
-    def __init__(self, number: int, *, saved: bool) -> None:
-        self.exit_code, self.saved = 128 + number, saved
-        super().__init__("saved; the same command continues" if saved else "stopped; nothing to save yet")
+    def __init__(self, number: int, words: str) -> None:
+        self.exit_code = 128 + number
+        super().__init__(words)
 
 
 class _Asked:
@@ -34,15 +34,18 @@ class _Asked:
 
     def error(self) -> Stopped:
         assert self.number is not None
-        return Stopped(self.number, saved=True)
+        return Stopped(self.number, "saved; the same command continues")
 
 
 asked_to_stop = _Asked()
 
 
 @contextmanager
-def stoppable() -> Iterator[None]:
-    """Within this context signals stop a study in good order. Only the main thread can have it; others just run."""
+def stoppable(words: str = "stopped; nothing to save yet") -> Iterator[None]:
+    """Within this context signals stop the work in good order. Only the main thread can have it; others just run.
+
+    `words` are said where the work has no state to save.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -51,7 +54,7 @@ def stoppable() -> Iterator[None]:
         again = asked_to_stop.number is not None
         asked_to_stop.number = number
         if again or not asked_to_stop.patient:
-            raise Stopped(number, saved=False)
+            raise Stopped(number, words)
 
     before: dict[int, Any] = {}
     try:

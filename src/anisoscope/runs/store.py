@@ -116,6 +116,8 @@ class Run:
             if known is None and self.manifest["format"] > 1 and path.exists():
                 raise StoreError("this file does not belong to the run", where=path, do=_ANEW)
             yield path
+        except PermissionError:
+            raise  # it may be whole
         except (OSError, ArrowException, SafetensorError, ValueError) as error:
             raise StoreError("a file of this run cannot be read", where=path, got=error, do=_ANEW) from error
 
@@ -222,6 +224,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
     try:
         raw = path.read_bytes()
         manifest = json.loads(raw)
+    except PermissionError:
+        raise  # it may be whole
     except (OSError, ValueError, RecursionError) as error:
         raise StoreError("the manifest of this run is damaged", where=path, got=error, do=_ANEW) from error
     if not isinstance(manifest, dict) or not isinstance(manifest.get("command"), str):

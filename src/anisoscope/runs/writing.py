@@ -12,7 +12,7 @@ import hashlib
 import os
 import socket
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from anisoscope.errors import StoreError, UsageError
@@ -89,13 +89,15 @@ def check_target(
     out: Path | None = None,
     force: bool = False,
 ) -> None:
-    """Refuse what must not be overwritten: an input, a file of a run, a folder, a file of another kind.
+    """Refuse what must not be overwritten: an input, a file of a run, a folder, a stream, a file of another kind.
 
     `kind` is what will be written: a former `csv`, `page` or `markdown` is replaced, no other file. `out` is a run that
     is to be made.
     """
     if path.is_dir():
         raise UsageError("this is a folder, not a file", where=path, do="name a file in it")
+    if str(path) == "-" or (path.exists() and (not path.is_file() or _is_stream(path))):
+        raise UsageError("this is a stream, not a file", where=path, do="name a file; --json prints to standard output")
     of_a_run = (path.parent / "run.toml").exists() or (out is not None and path.parent.resolve() == out.resolve())
     if path.name in RUN_FILES and of_a_run:
         raise UsageError("this would overwrite a file of a run", where=path, do="choose another name")
@@ -117,10 +119,17 @@ def _same(one: Path, other: Path) -> bool:
         return False
 
 
+def _is_stream(path: Path) -> bool:
+    """Whether this is a standard stream by another name: a file renamed to /dev/stdout would take its place."""
+    for number in range(3):
+        with suppress(OSError):  # it is closed
+            if os.path.samestat(path.stat(), os.fstat(number)):
+                return True
+    return False
+
+
 def _is_ours(path: Path, kind: str) -> bool:
     """Whether the file that is there begins as what would be written, or is empty."""
-    if not path.is_file():
-        return False
     with path.open("rb") as stream:
         head = stream.read(64).lower().replace(b'"', b"")
     return not head or (kind in _OURS and head.startswith(_OURS[kind])) or (kind == "safetensors" and head[8:9] == b"{")

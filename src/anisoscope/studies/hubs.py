@@ -92,9 +92,9 @@ def told_hubs(rows: Sequence[Row]) -> tuple[list[Table], list[Table]]:
 def hub_table(rows: Sequence[Row]) -> list[Table]:
     """Who is a neighbour of too many, and which documents too many queries find."""
     tables = []
-    for metric, asked in (("hub_occurrence", "rows"), ("query_hub_occurrence", "queries")):
+    for metric, told in (("hub_occurrence", "hubs among {} rows"), ("query_hub_occurrence", "what {} queries find")):
         found = [row for row in rows if row.metric == metric]
         body = [[row.note, number(row.value), number(row.null)] for row in found]
-        heads = (f"hubs among {found[0].n} {asked}", "nearest of", "on average") if found else ()
+        heads = (told.format(found[0].n), "in the ten nearest of", "on average") if found else ()
         tables += [Table(heads, body)] if found else []
     return tables

@@ -65,7 +65,7 @@ def test_peaks_norms_and_outputs_equal_those_of_the_projections() -> None:
         mean_q, mean_k = np.concatenate(q).mean(0), np.concatenate(k).mean(0) / 8**0.5
         dq, dk = q[best][i] - mean_q, k[best][j] / 8**0.5 - mean_k
         assert found["max_logit"].value == pytest.approx(scores[best].max(), rel=1e-5)
-        assert found["max_logit"].note == f"query at position {i}, key at position {j}"
+        assert found["max_logit"].note == f"query at position {i} of its sequence, key at {j}"
         expected = {"means": mean_q @ mean_k, "query": dq @ mean_k, "salience": mean_q @ dk, "content": dq @ dk}
         for part, value in expected.items():
             assert found[f"max_logit_{part}"].value == pytest.approx(value, rel=1e-4, abs=1e-6), part

@@ -73,7 +73,7 @@ def paper(
       anisoscope paper 3a 4 --scale local --models-dir real --speech real/data/sounds --images real/data/photographs
       anisoscope paper 1 13 --scale hub --models-dir /mirror --out paper-hub
     """
-    from anisoscope.cli.output import checked_existing, print_json
+    from anisoscope.cli.output import checked_existing, print_json, say
     from anisoscope.report.page.paper import write_paper_page
     from anisoscope.runs.progress import track
     from anisoscope.runs.settings import Machine
@@ -88,7 +88,7 @@ def paper(
         out=out,
         machine=machine,
         existing=checked_existing(existing),
-        announce=lambda line: typer.echo(line, err=True),
+        announce=lambda line: say(line, err=True),
     )
     with track("drawing", total=len(results), unit="figures") as bar:
         page, pictures = write_paper_page(out, advance=bar.advance)
@@ -96,8 +96,8 @@ def paper(
         print_json({"run": str(out), "page": str(page), "figures": [describe(result, out) for result in results]})
         return
     _show(results)
-    typer.echo(f"page: {page}")
-    typer.echo(f"figures: {pictures} as SVG, PDF and PNG, {out / 'figures'}")
+    say(f"page: {page}")
+    say(f"figures: {pictures} as SVG, PDF and PNG, {out / 'figures'}")
 
 
 def _scale(name: str, protocol: str, mirror: str | None, **places: list[str] | None) -> Scale:

@@ -49,6 +49,7 @@ def _optional(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 
 def _run(given: dict[str, Any]) -> None:
+    from anisoscope.cli.output import say
     from anisoscope.runs.stopping import stoppable
     from anisoscope.runs.writing import check_target
     from anisoscope.training.pretrain import pretrain as train
@@ -63,7 +64,7 @@ def _run(given: dict[str, Any]) -> None:
 
         torch.set_num_threads(threads)
     with stoppable():
-        checkpoints = train(recipe, given["out"], announce=lambda line: typer.echo(line, err=True))
+        checkpoints = train(recipe, given["out"], announce=lambda line: say(line, err=True))
     _report(recipe, given, len(checkpoints))
 
 

@@ -42,7 +42,7 @@ def peak_rows(peaks: Peaks, like: Row) -> Iterator[Row]:
     times = expected_maximum(pairs)
     for head in (None, *range(len(greatest))):
         of = int(np.nanargmax(np.where(np.isfinite(greatest), greatest, np.nan))) if head is None else head
-        place = f"query at position {where[of, 1]}, key at position {where[of, 2]}"
+        place = f"query at position {where[of, 1]} of its sequence, key at {where[of, 2]}"
         site = like.site if head is None else f"{like.site}.head.{head}"
         own = replace(like, site=site, head=head, n=pairs, note=f"of head {of}; {place}" if head is None else place)
         null = None if times is None else settle(times * sd[of])

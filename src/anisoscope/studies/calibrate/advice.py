@@ -117,15 +117,17 @@ def story(rows: Sequence[Row]) -> Story:
     keys += [("nearest_mean", None), ("neighbour_overlap", None)]
     body = [[_SHORT.get(site, site), *(number(_value(cells.get((site, *key)))) for key in keys)] for site in sites]
     usual = usual_rate(rows)
-    lines = [
-        f"{WORDS[row.site]}: threshold {number(row.value)} ({interval(row)}) at {percent(usual)}"
-        for row in rows
-        if row.metric == "threshold" and row.at == usual and row.site in WORDS
-    ]
+    sure = [row for row in rows if row.metric == "threshold" and row.at == usual and row.site in WORDS]
+    intervals = Table(
+        (f"threshold at {percent(usual)}", "value", "95 % interval"),
+        [[WORDS[row.site], number(row.value), interval(row)] for row in sure],
+    )
     caption = "5 %, 1 %, …: the cosine that this share of unrelated pairs exceeds. Kept: of ten nearest neighbours."
-    hubs, others = told_hubs(rows)
-    tables = [Table([*columns, "best match", "kept"], body, caption=caption), *_search_tables(rows, cells), *hubs]
-    return Story(tables, lines, more=[_percentile_table(rows), _snippet(rows), *others])
+    first, (hubs, others) = Table([*columns, "best match", "kept"], body, caption=caption), told_hubs(rows)
+    searched = _search_tables(rows, cells)
+    shown, more = (searched[:2], [*searched[2:], *hubs]) if searched else ([intervals, *hubs], [])
+    more += [intervals] if searched else []
+    return Story([first, *shown], more=[*more, _percentile_table(rows), _snippet(rows), *others])
 
 
 def _search_tables(rows: Sequence[Row], cells: dict[tuple[str, str, float | None], Row]) -> list[Table]:
@@ -135,19 +137,19 @@ def _search_tables(rows: Sequence[Row], cells: dict[tuple[str, str, float | None
     body, found_at = [], []
     for site in dict.fromkeys(row.site for row in rows if row.metric == "ndcg"):
         found, moved = cells[site, "ndcg", None], cells.get((site, "ndcg_difference", None))
-        change = "" if moved is None or moved.value is None else f"{moved.value:+.3f}"
+        change = "" if moved is None or moved.value is None else f"{moved.value:+z.3f}"
         body.append([_SHORT[site], number(found.value), interval(found), change, interval(moved)])
         found_at.append([_SHORT[site], *(number(_value(cells.get((site, "recall", cut)))) for cut in cuts)])
     ranked = Table(("search", "nDCG@10", "95 % interval", "change", "95 % interval"), body)
     recalled = Table(("search", *(f"recall@{cut:.0f}" for cut in cuts)), found_at)
-    return [ranked, recalled, *_threshold_table(rows, cells)]
+    return [ranked, _threshold_table(rows, cells), recalled]
 
 
-def _threshold_table(rows: Sequence[Row], cells: dict[tuple[str, str, float | None], Row]) -> list[Table]:
+def _threshold_table(rows: Sequence[Row], cells: dict[tuple[str, str, float | None], Row]) -> Table:
     names = ("threshold_conformal", "recall_at_threshold", "precision_at_threshold")
     rates = list(dict.fromkeys(row.at for row in rows if row.metric == names[0]))
     body = [[percent(rate), *(number(_value(cells.get(("raw", name, rate)))) for name in names)] for rate in rates]
-    return [Table(("holds for new queries at", "threshold", "recall", "precision"), body)]
+    return Table(("holds for new queries at", "threshold", "recall", "precision"), body)
 
 
 def _value(row: Row | None) -> float | None:

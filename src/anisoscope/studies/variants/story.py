@@ -63,4 +63,4 @@ def _change(line: dict[str, Row], metric: str) -> str:
     if row is None or row.value is None:
         return "–"
     reach = "" if row.high is None else f" ± {row.high - row.value:.3f}"
-    return f"{row.value:+.3f}{reach}"
+    return f"{row.value:+z.3f}{reach}"
