@@ -106,6 +106,9 @@ def test_bingham_is_the_same_from_the_gram_matrix_and_blind_to_signs() -> None:
     found = bingham_test(wide * rng.choice([-1.0, 1.0], size=(10, 1)))
     assert found is not None
     assert found.statistic == pytest.approx(30 * 32 / 2 * 10 * (np.square(second).sum() - 1 / 30))
+    again = bingham_test(wide, cosines=wide @ wide.T)
+    assert again is not None
+    assert again.statistic == pytest.approx(found.statistic, rel=1e-12)
 
 
 def test_sequences_may_be_named_and_must_be_as_many_as_rows() -> None:

@@ -17,9 +17,10 @@ from anisoscope.geometry.neighbours import (
     mle_point_terms,
     nearest,
     twonn,
-    twonn_from_sorted,
     twonn_point_terms,
+    twonn_weighted,
 )
+from anisoscope.geometry.pairs import centred_products
 
 
 def brute_force(x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -36,6 +37,18 @@ def test_neighbours_equal_brute_force(seed: int, m: int, d: int, data: st.DataOb
     x = np.random.default_rng(seed).standard_normal((m, d))
     distances, indices = nearest(x, k)
     expected, order = brute_force(x, k)
+    np.testing.assert_allclose(distances, expected, rtol=1e-12)
+    np.testing.assert_array_equal(indices, order)
+
+
+@pytest.mark.parametrize("drift", [0.0, 30.0, 1e4])
+def test_neighbours_from_products_that_are_there_are_the_same(drift: float) -> None:
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.standard_normal((300, 40)), np.repeat(rng.integers(0, 2, size=(20, 40)), 3, axis=0)])
+    x[:40] = x[40:80] + 1e-3 * x[80:120]  # near-duplicates, and above exact ones and many ties
+    x = np.round(x * 2**20) / 2**20 + drift
+    distances, indices = nearest(x, 10, products=centred_products(x))
+    expected, order = brute_force(x, 10)
     np.testing.assert_allclose(distances, expected, rtol=1e-12)
     np.testing.assert_array_equal(indices, order)
 
@@ -144,11 +157,24 @@ def test_point_terms_let_a_bootstrap_keep_the_neighbours() -> None:
     distances, _ = nearest(np.random.default_rng(0).uniform(size=(1500, 3)), 2)
     terms = twonn_point_terms(distances)
     np.testing.assert_allclose(terms, np.log(distances[:, 1] / distances[:, 0]), rtol=1e-9)
-    assert twonn_from_sorted(np.sort(terms)) == twonn(distances)
-    rng = np.random.default_rng(1)
-    resampled = [twonn_from_sorted(np.sort(rng.choice(terms, size=1500))) for _ in range(200)]
-    assert np.mean(np.array(resampled, dtype=float)) == pytest.approx(twonn(distances), rel=0.02)
-    assert 0.02 < np.std(np.array(resampled, dtype=float)) < 0.3
+    often = np.random.default_rng(1).multinomial(1500, np.full(1500, 1 / 1500), size=200)
+    resampled = twonn_weighted(np.sort(terms), often)
+    assert np.mean(resampled) == pytest.approx(twonn(distances), rel=0.02)
+    assert 0.02 < np.std(resampled) < 0.3
+
+
+def test_a_ratio_that_counts_several_times_is_one_that_is_there_several_times() -> None:
+    rng = np.random.default_rng(0)
+    terms = np.sort(np.append(rng.exponential(size=200).round(2), [np.nan] * 9))
+    often = rng.integers(0, 4, size=(30, len(terms)))
+    often[0], often[1, 5:] = 0, 0  # nothing, and next to nothing
+    for found, row in zip(twonn_weighted(terms, often), often, strict=True):
+        ratios = np.repeat(terms, row)
+        ratios = ratios[np.isfinite(ratios)]
+        kept = int(0.9 * len(ratios))
+        x, y = ratios[:kept], -np.log(1 - np.arange(1, kept + 1) / max(len(ratios), 1))
+        expected = x @ y / (x @ x) if kept >= 2 and x.any() else np.nan
+        assert found == pytest.approx(expected, rel=1e-12, nan_ok=True)
 
 
 def test_hubness_is_the_skewness_of_occurrences() -> None:

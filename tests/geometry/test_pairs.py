@@ -11,9 +11,11 @@ from anisoscope.errors import InputError, UsageError
 from anisoscope.geometry.nulls.isotropic import cosine_cdf
 from anisoscope.geometry.pairs import (
     above_diagonal,
+    centred_products,
     cosines,
     mean_cosine_of,
     principal_directions,
+    sorted_quantiles,
     without_top,
 )
 
@@ -25,6 +27,19 @@ def average_cosine(x: np.ndarray) -> float:
 def test_all_pairs_equal_brute_force() -> None:
     x = np.random.default_rng(0).standard_normal((300, 4)) + 0.5
     np.testing.assert_allclose(above_diagonal(cosines(x)), 1 - pdist(x, "cosine"), atol=1e-12)
+
+
+@pytest.mark.parametrize(("drift", "shortest"), [(0.0, 1.0), (3.0, 1.0), (1e3, 1.0), (3.0, 1e-6), (1e3, 1e-6)])
+def test_cosines_from_centred_products_lose_no_digits(drift: float, shortest: float) -> None:
+    x = np.random.default_rng(0).standard_normal((300, 40)) + drift
+    x[:5] *= shortest
+    found = cosines(x, products=centred_products(x))
+    np.testing.assert_allclose(found, cosines(x), rtol=0, atol=1e-14)
+
+
+def test_quantiles_of_ordered_values_are_those_of_numpy() -> None:
+    values, levels = np.sort(np.random.default_rng(0).standard_normal(1234)), (0.0, 0.01, 0.5, 0.77, 1.0)
+    np.testing.assert_allclose(sorted_quantiles(values, levels), np.quantile(values, levels), rtol=1e-13)
 
 
 @pytest.mark.parametrize("d", [2, 3, 10, 300])

@@ -82,22 +82,25 @@ def rayleigh_test(sum_unit: ArrayLike, n: int, *, n_effective: float | None = No
     return DirectionTest(statistic, float(d), _upper_tail(statistic, d, size), size)
 
 
-def bingham_test(u: ArrayLike, *, d: int = 0, sequences: ArrayLike | None = None) -> DirectionTest | None:
+def bingham_test(
+    u: ArrayLike, *, d: int = 0, sequences: ArrayLike | None = None, cosines: np.ndarray | None = None
+) -> DirectionTest | None:
     """Test of E[uuᵀ] = I/d on a sample of vectors (m, d), normalised here. Missing if m_eff < 2 or d = 1.
 
     `d` is the dimension where u holds coordinates in a subspace (`rows.in_span`).
     `sequences` (m,) holds the key of each row's sequence. The effective sample size is then that of the second moment:
     m²(1 − 1/d) / Σ_seq Σ_{i,j in seq} (cos²_ij − 1/d), which is m when rows are independent. Under uniformity B has
     mean (d−1)(d+2)/2. Blind to drift as such: a cloud on one side of the origin fails it only through its axis. Cost
-    O(m·d·min(m, d)).
+    O(m·d·min(m, d)); O(m²) with the `cosines` (m, m) of all pairs.
     """
     units = unit_rows(u)
     m, width = units.shape
     d = d or width
     if d < 2:
         return None
-    second = units.T @ units if width <= m else units @ units.T
-    excess = float(np.square(second).sum()) / m**2 - 1 / d  # tr T̄² − 1/d
+    if cosines is None:
+        cosines = units.T @ units if width <= m else units @ units.T  # tr T̄² is the same of both
+    excess = float(np.vdot(cosines, cosines)) / m**2 - 1 / d  # tr T̄² − 1/d
     size = float(m) if sequences is None else _axial_sample_size(units, d, np.asarray(sequences))
     if size < 2:
         return None

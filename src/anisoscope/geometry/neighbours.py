@@ -24,45 +24,59 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from anisoscope.errors import UsageError
+from anisoscope.geometry.missing import settle
 from anisoscope.geometry.rows import as_rows, row_blocks
 
 SPARE = 8
-"""Candidates beyond k that the fast search hands to the exact one, so that rounding cannot change the k nearest."""
+"""Candidates beyond k that the fast search hands on, so that rounding cannot change the k nearest."""
 
 DISCARDED = 0.1
 _CACHED = 200_000  # float64 numbers that stay in the cache
+_CLOSE = 2.0**-6  # below this share of (‖x‖ + ‖y‖)², a squared distance from products has lost digits
 
 
-def nearest(x: ArrayLike, k: int) -> tuple[np.ndarray, np.ndarray]:
+def nearest(x: ArrayLike, k: int, *, products: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Euclidean distances (m, k), ascending, to the k nearest other rows of x (m, d), and their indices (m, k). Exact.
 
-    Candidates come from ‖y‖² − 2x·y on the centred cloud (one matrix product); their distances are then recomputed as
-    ‖x − y‖, so that a drift of 1e4 or a pair of near-duplicates costs no digits. Candidates tied at one distance come
-    in the order of their indices. Only where more than k + 8 points lie within 1e−8 of the cloud's radius of each
-    other may one be taken for another.
+    Candidates come from ‖x‖² + ‖y‖² − 2x·y on the centred cloud (one matrix product; `products` (m, m), where it is
+    there already). Rows whose candidates are so near, to them or to each other, that rounding could be seen (1e−12 of
+    a distance) are computed again as ‖x − y‖, so that a drift of 1e4 or a pair of near-duplicates costs no digits.
+    Candidates tied at one distance come in the order of their indices. Only where more than k + 8 points lie within
+    1e−8 of the cloud's radius of each other may one be taken for another.
     """
     rows = as_rows(x)
     m, d = rows.shape
     if not 1 <= k < m:
         raise UsageError("cannot find that many neighbours", got=f"k = {k} among {m} vectors", expected="1 <= k < m")
-    centred = rows - rows.mean(axis=0)
-    squares = np.einsum("ij,ij->i", centred, centred)
+    centred = rows - rows.mean(axis=0) if products is None else rows[:0]
+    squares = np.einsum("ij,ij->i", centred, centred) if products is None else np.diag(products)
     candidates = min(k + SPARE, m - 1)
-    near = np.empty((m, candidates), dtype=np.int64)
-    for block in row_blocks(m, m):
-        score = centred[block] @ centred.T  # (rows, m)
-        score *= -2
-        score += squares  # squared distance less a constant of the row
+    near, distances = np.empty((m, candidates), dtype=np.int64), np.empty((m, candidates))
+    for block in row_blocks(m, m, **({} if products is None else {"numbers": _CACHED})):
+        score = (centred[block] @ centred.T if products is None else products[block]) * -2  # (rows, m)
+        score += squares
         np.fill_diagonal(score[:, block.start :], np.inf)
-        near[block] = np.argpartition(score, candidates - 1, axis=1)[:, :candidates]
-    near.sort(axis=1)
-    distances = np.empty((m, candidates))
-    for block in row_blocks(m, candidates * d, numbers=_CACHED):
-        apart = rows[near[block]]
-        apart -= rows[block, None]
-        distances[block] = np.sqrt(np.einsum("nkd,nkd->nk", apart, apart))
+        near[block] = np.sort(np.argpartition(score, candidates - 1, axis=1)[:, :candidates], axis=1)
+        distances[block] = np.take_along_axis(score, near[block], axis=1) + squares[block, None]
+    again = np.flatnonzero(_unsure(distances, squares, near, k, d))
+    np.sqrt(np.maximum(distances, 0, out=distances), out=distances)
+    for block in row_blocks(len(again), candidates * d, numbers=_CACHED):
+        apart = rows[near[again[block]]]
+        apart -= rows[again[block], None]
+        distances[again[block]] = np.sqrt(np.einsum("nkd,nkd->nk", apart, apart))
     order = np.argsort(distances, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(distances, order, axis=1), np.take_along_axis(near, order, axis=1)
+
+
+def _unsure(found: np.ndarray, squares: np.ndarray, near: np.ndarray, k: int, d: int) -> np.ndarray:
+    """Rows (m,) whose squared distances to candidates (m, c) rounding may have moved by 2e−12, or past one another.
+
+    A product of d terms is off by about √d·ε of the norms, eight times that here.
+    """
+    scale = np.square(np.sqrt(squares) + np.sqrt(squares[near].max(axis=1)))
+    ordered = np.sort(found, axis=1)[:, : k + 1]
+    apart = np.diff(ordered, axis=1).min(axis=1, initial=np.inf)
+    return (ordered[:, 0] <= _CLOSE * scale) | (apart <= 16 * d**0.5 * np.finfo(float).eps * scale)
 
 
 def duplicates(distances: ArrayLike) -> int:
@@ -77,7 +91,7 @@ def duplicates(distances: ArrayLike) -> int:
 def twonn_point_terms(distances: ArrayLike) -> np.ndarray:
     """log(r_2/r_1) of every point, shape (m,), NaN for a duplicated point.
 
-    A bootstrap over points with their neighbours kept resamples these terms and calls `twonn_from_sorted`.
+    A bootstrap over points with their neighbours kept counts these terms differently in `twonn_weighted`.
     """
     first, second = np.asarray(distances, np.float64)[:, :2].T
     return np.log(second, out=np.full(len(first), np.nan), where=first > 0) - np.log(
@@ -85,17 +99,23 @@ def twonn_point_terms(distances: ArrayLike) -> np.ndarray:
     )
 
 
-def twonn_from_sorted(terms: np.ndarray, *, discard: float = DISCARDED) -> float | None:
-    """Slope through the origin of −log(1 − i/N) on log ratios in ascending order, NaN last.
+def twonn_weighted(terms: np.ndarray, often: np.ndarray, *, discard: float = DISCARDED) -> np.ndarray:
+    """Slopes through the origin of −log(1 − i/N) on log ratios (m,) in ascending order, NaN last, (B,).
 
-    The largest `discard` of them do not count.
+    Each ratio counts as `often` (B, m) as it says, N times in all; the largest `discard` of them do not count. NaN
+    where fewer than two are left, or all are 0. A ratio at ranks a + 1 … b adds itself times Σ −log(1 − i/N) over them.
     """
     ratios = terms[: np.searchsorted(terms, np.inf, side="right")]
-    kept = int(len(ratios) * (1 - discard))
-    if kept < 2 or ratios[kept - 1] == 0:
-        return None
-    x, y = ratios[:kept], -np.log1p(-np.arange(1, kept + 1) / len(ratios))
-    return float(x @ y / (x @ x))
+    ranks = np.cumsum(often[:, : len(ratios)], axis=1, dtype=np.int64)  # the last rank of each ratio
+    n = ranks[:, -1:] if len(ratios) else np.zeros((len(often), 1), np.int64)
+    kept = (n * (1 - discard)).astype(np.int64)
+    ranks = np.minimum(ranks, kept)
+    share = np.arange(kept.max(initial=0) + 1) / np.maximum(n, 1)
+    levels = np.cumsum(-np.log1p(-np.where(share < 1, share, 0.0)), axis=1)  # (B, N + 1), up to each rank
+    across = np.diff(np.take_along_axis(levels, ranks, axis=1), axis=1, prepend=0.0) @ ratios
+    squares = np.diff(ranks, axis=1, prepend=0) @ np.square(ratios)
+    usable = (kept[:, 0] >= 2) & (squares > 0)
+    return np.divide(across, squares, out=np.full(len(often), np.nan), where=usable)
 
 
 def twonn(distances: ArrayLike, *, discard: float = DISCARDED) -> float | None:
@@ -108,7 +128,8 @@ def twonn(distances: ArrayLike, *, discard: float = DISCARDED) -> float | None:
     >>> round(twonn(nearest(points, 2)[0]), 1)
     2.0
     """
-    return twonn_from_sorted(np.sort(twonn_point_terms(distances)), discard=discard)
+    terms = np.sort(twonn_point_terms(distances))
+    return settle(twonn_weighted(terms, np.ones((1, len(terms)), np.int64), discard=discard)[0])
 
 
 def mle_point_terms(distances: ArrayLike, k: int) -> np.ndarray:

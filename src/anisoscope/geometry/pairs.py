@@ -13,29 +13,65 @@ projects the uncentred ones, which is another thing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from anisoscope.errors import UsageError
 from anisoscope.geometry.cosine import mean_cosine
-from anisoscope.geometry.rows import as_rows, unit_rows
+from anisoscope.geometry.rows import as_rows, row_blocks, unit_rows
 
+_CACHED = 2**17  # float64 numbers that stay in the cache
+_SHORT = 16.0  # how much larger the square of the mean may be than that of the shortest row
 NOTHING_LEFT = 1e-10
 """A row this much shorter than the cloud's root mean square is what rounding left of a zero row."""
 
 
-def cosines(x: ArrayLike) -> np.ndarray:
-    """The cosine of every two rows of x (m, d), (m, m).
+def centred_products(x: ArrayLike) -> np.ndarray:
+    """The product of every two rows of x (m, d) less their mean, (m, m): distances and cosines follow from it."""
+    rows = as_rows(x)
+    centred = rows - rows.mean(axis=0)
+    return centred @ centred.T
 
-    Isotropic null: each follows `null.cosine_density(c, d)` exactly, with mean 0 and sd 1/√d.
+
+def cosines(x: ArrayLike, *, products: np.ndarray | None = None) -> np.ndarray:
+    """The cosine of every two rows of x (m, d), (m, m); `products`, if given, is turned into them in place.
+
+    Isotropic null: each follows `null.cosine_density(c, d)` exactly, with mean 0 and sd 1/√d. With the mean μ,
+    x·y = (x−μ)·(y−μ) + (x−μ)·μ + y·μ; beside rows far shorter than the mean that would cost digits, and the rows are
+    multiplied instead.
     """
-    units = unit_rows(x)
-    return units @ units.T
+    rows = as_rows(x)
+    mean, norms = rows.mean(axis=0), np.linalg.norm(rows, axis=1)
+    if products is None or not mean @ mean <= _SHORT * norms.min(initial=np.inf) ** 2:
+        units = unit_rows(rows)
+        return units @ units.T
+    along = rows @ mean
+    for block in row_blocks(len(rows), len(rows), numbers=_CACHED):
+        part = products[block]
+        part += along[None, :]
+        part += (along[block] - mean @ mean)[:, None]
+        part /= norms[block, None]
+        part /= norms[None, :]
+    return products
 
 
 def above_diagonal(square: np.ndarray) -> np.ndarray:
     """The entries of a matrix (m, m) at i < j, row by row."""
     return np.concatenate([row[i + 1 :] for i, row in enumerate(square)])
+
+
+def sorted_quantiles(values: np.ndarray, levels: Sequence[float]) -> np.ndarray:
+    """Quantiles of values in ascending order, as `np.quantile`, which would order them again.
+
+    >>> sorted_quantiles(np.array([0.0, 1.0, 5.0]), [0.5, 0.75]).tolist()
+    [1.0, 3.0]
+    """
+    place = np.asarray(levels) * (len(values) - 1)
+    below = np.floor(place).astype(int)
+    low, high = values[below], values[np.minimum(below + 1, len(values) - 1)]
+    return low + (high - low) * (place - below)
 
 
 def without_top(x: ArrayLike, k: int) -> np.ndarray:

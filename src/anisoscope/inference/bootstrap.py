@@ -45,10 +45,12 @@ class Draws:
         return np.einsum("bs,bs->b", self.counts @ between, self.counts) - own
 
     def _by_sequence(self, x: Array) -> Array:
+        """Σ of x (m, …) over the points of each sequence, (S, …)."""
         order = np.argsort(self.of, kind="stable")
         if len(order) == self.counts.shape[1]:  # every point is a sequence of its own
             return x[order]
-        return np.add.reduceat(x[order], np.searchsorted(self.of[order], np.arange(self.counts.shape[1])), axis=0)
+        starts = np.searchsorted(self.of[order], np.arange(1, self.counts.shape[1]))
+        return np.stack([x[points].sum(0) for points in np.split(order, starts)])
 
 
 def sequence_draws(keys: NDArray[np.uint64], *, draws: int = DRAWS, seed: int = 0) -> Draws | None:

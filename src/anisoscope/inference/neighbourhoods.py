@@ -32,20 +32,25 @@ def neighbourhood_estimates(sample: Sample, *, seed: int = 0) -> list[Estimate]:
         return []
     x, d = sample.span, sample.x.shape[1]
     draws = sequence_draws(sample.keys, seed=seed)
-    found = [*_pair_cosines(x, d, draws), *_removals(x, d, draws), *_dimensions(x, d, draws)]
-    return [*found, _bingham(sample, x, d)]
+    products = pairs.centred_products(x)  # the one product of all pairs: distances first, then cosines in its place
+    dimensions = _dimensions(x, d, draws, products)
+    gram = pairs.cosines(x, products=products)
+    bingham = _bingham(sample, x, d, gram)
+    return [*_pair_cosines(gram, d, draws), *_removals(x, d, draws), *dimensions, bingham]
 
 
-def _pair_cosines(x: Array, d: int, draws: Draws | None) -> list[Estimate]:
-    """Quantiles of the pair cosines, their sd, the equivalent dimension, and Wang & Isola's uniformity."""
-    m, gram = len(x), pairs.cosines(x)
-    found = pairs.above_diagonal(gram)
-    kernel = np.exp(4.0 * (gram - 1.0))  # exp(−2‖u−v‖²)
+def _pair_cosines(gram: Array, d: int, draws: Draws | None) -> list[Estimate]:
+    """Quantiles of the pair cosines (m, m), their sd, the equivalent dimension, and Wang & Isola's uniformity."""
+    m, found = len(gram), pairs.above_diagonal(gram)
+    found.sort()
+    kernel = gram - 1.0
+    kernel *= 4.0
+    np.exp(kernel, out=kernel)  # exp(−2‖u−v‖²)
     squares = np.square(gram, out=gram)
-    square = float(np.square(found).mean())
+    square = float(found @ found) / len(found)
     estimates = [
         estimated(lookup(f"cosine_q{round(100 * level):02d}"), float(value), n=m, d=d)
-        for level, value in zip(LEVELS, np.quantile(found, LEVELS), strict=True)
+        for level, value in zip(LEVELS, pairs.sorted_quantiles(found, LEVELS), strict=True)
     ]
     estimates.append(estimated(lookup("cosine_sd"), float(found.std()), n=m, d=d))
     low, high = bootstrap(lambda draws: _pair_mean(squares, draws), draws, square)
@@ -85,19 +90,18 @@ def _mean_cosine(units: Array, left: NDArray[np.bool_], draws: Draws) -> Array:
     return (np.square(draws.sums(units)).sum(1) - own) / (np.square(total) - own)
 
 
-def _dimensions(x: Array, d: int, draws: Draws | None) -> list[Estimate]:
+def _dimensions(x: Array, d: int, draws: Draws | None, products: Array) -> list[Estimate]:
     """Intrinsic dimension (TwoNN, maximum likelihood) and hubness, from one neighbour search."""
     m = len(x)
     k = min(_NEIGHBOURS, m - 1)
-    distances, indices = neighbours.nearest(x, k)
+    distances, indices = neighbours.nearest(x, k, products=products)
     repeated = neighbours.duplicates(distances)
     note = f"{repeated} duplicated vectors left out" if repeated else ""
     ratios, inverse = neighbours.twonn_point_terms(distances), neighbours.mle_point_terms(distances, k)
     order, usable = np.argsort(ratios), np.isfinite(inverse)
 
     def twonn_of(draws: Draws) -> Array:
-        often = draws.weights[:, order].astype(int)
-        return np.array([neighbours.twonn_from_sorted(np.repeat(ratios[order], row)) or np.nan for row in often])
+        return neighbours.twonn_weighted(ratios[order], draws.weights[:, order].astype(np.int64))
 
     def mle_of(draws: Draws) -> Array:
         return ratio(draws.weights @ usable, draws.sums(np.where(usable, inverse, 0.0)))
@@ -120,8 +124,8 @@ def _skewness(values: Array, draws: Draws) -> Array:
     return (third - 3 * mean * second + 2 * mean**3) / (second - mean**2) ** 1.5
 
 
-def _bingham(sample: Sample, x: Array, d: int) -> Estimate:
-    test = directional.bingham_test(x, d=d, sequences=sample.keys)
+def _bingham(sample: Sample, x: Array, d: int, gram: Array) -> Estimate:
+    test = directional.bingham_test(x, d=d, sequences=sample.keys, cosines=gram)
     note = "" if test is None else f"B = {test.statistic:.4g}, mean {test.degrees:.4g} under uniformity"
     p = None if test is None else test.p_value
     return estimated(lookup("bingham_p"), p, n=len(x), d=d, note=note)
