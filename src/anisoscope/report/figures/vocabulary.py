@@ -100,8 +100,9 @@ def _line(panel: Axes, rows: Sequence[Row], line: str, shade: str, label: str) -
         line if along else "",
         color=shade,
         marker="o",
-        markersize=3,
-        markerfacecolor=shade if line == "-" else "white",
+        markersize=3 if line == "-" else 6,
+        markeredgewidth=0.8,
+        markerfacecolor=shade if line == "-" else "none",  # a ring: what it coincides with is seen inside
         label=label,
     )
 
