@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 INHERENT = "Anisotropy Is Inherent to Self-Attention in Transformers (Godey, de la Clergerie & Sagot 2024)"
 NOT_INHERENT = "Anisotropy is Not Inherent to Transformers (Machina & Mercer 2024)"
 _HOLDS = {True: ("holds", "holds"), False: ("fails", "fails"), None: ("unseen", "not testable here")}
+_MANY = 4  # lines under a figure that are folded
 _CLASSES = {"holds": "holds", "fails": "fails", "failed": "fails"}
 _SCALES = {
     "demo": "Scale: demo. Models are small stand-ins, trained here or not at all: what is seen on them says that the "
@@ -225,7 +226,10 @@ def _marks(about: dict[str, Any]) -> str:
     lines = [f"{model}: {one['whose']}: {one['about']}." for model, one in about["marks"].items()]
     lines += [f"Data: {words}." for words in about["data"]]
     lines += [f"{about['not_testable']}."] if about["not_testable"] else []
-    return stand_ins + "".join(f'<p class="under">{escape(line)}</p>' for line in lines)
+    under = "".join(f'<p class="under">{escape(line)}</p>' for line in lines)
+    if len(lines) > _MANY:
+        under = f"<details><summary>{len(about['marks'])} models and their data</summary>{under}</details>"
+    return stand_ins + under
 
 
 def _statements(about: dict[str, Any]) -> str:
