@@ -81,12 +81,11 @@ def _proximity(s: Array) -> Array:
     """Mutual proximity as a similarity, P(D_x > d)·P(D_y > d), of cosines (m, m) whose diagonal is −∞."""
     from scipy.special import log_ndtr
 
-    d = 1 - s
-    rest = ~np.eye(len(s), dtype=bool)
-    mean = np.array([row[kept].mean() for row, kept in zip(d, rest, strict=True)])
-    sd = np.array([row[kept].std() for row, kept in zip(d, rest, strict=True)])
+    d, m = 1 - s, len(s)
+    others = d.ravel()[1:].reshape(m - 1, m + 1)[:, :-1].reshape(m, m - 1)  # each row without the diagonal
+    mean, sd = others.mean(1), others.std(1)
     far = log_ndtr((mean[:, None] - d) / np.where(sd > 0, sd, 1)[:, None])  # log P(D_x > d), (x, y)
-    return far + log_ndtr((mean[None, :] - d) / np.where(sd > 0, sd, 1)[None, :])
+    return far + far.T
 
 
 @lru_cache(maxsize=4)

@@ -23,6 +23,7 @@ from anisoscope.geometry.cosine import mean_cosine
 from anisoscope.geometry.rows import as_rows, row_blocks, unit_rows
 
 _CACHED = 2**17  # float64 numbers that stay in the cache
+_SMALL = 256  # rows of a matrix of which all eigenvectors cost less than to import scipy.linalg for a few
 _SHORT = 16.0  # how much larger the square of the mean may be than that of the shortest row
 NOTHING_LEFT = 1e-10
 """A row this much shorter than the cloud's root mean square is what rounding left of a zero row."""
@@ -112,9 +113,12 @@ def mean_cosine_of(units: np.ndarray) -> float | None:
 
 def principal_directions(centred: np.ndarray, k: int) -> np.ndarray:
     """The k directions of largest variance of centred rows, as orthonormal columns (d, k), largest first."""
-    from scipy.linalg import eigh
-
     m, d = centred.shape
     small = centred @ centred.T if m < d else centred.T @ centred
-    vectors = eigh(small, subset_by_index=[len(small) - k, len(small) - 1])[1][:, ::-1]
+    if len(small) <= _SMALL:
+        vectors = np.linalg.eigh(small)[1][:, : -k - 1 : -1]
+    else:
+        from scipy.linalg import eigh
+
+        vectors = eigh(small, subset_by_index=[len(small) - k, len(small) - 1])[1][:, ::-1]
     return np.linalg.qr(centred.T @ vectors)[0] if m < d else vectors

@@ -36,21 +36,17 @@ class Draws:
 
     def sums(self, x: Array) -> Array:
         """Σ over the drawn points of x (m, …): (B, …)."""
-        return self.counts @ self._by_sequence(x)
+        count = self.counts.shape[1]
+        if count == len(self.of):  # every point is a sequence of its own
+            return self.weights @ x
+        order = np.argsort(self.of, kind="stable")
+        starts = np.searchsorted(self.of[order], np.arange(1, count))
+        return self.counts @ np.stack([x[points].sum(0) for points in np.split(order, starts)])
 
     def pair_sums(self, kernel: Array) -> Array:
         """Σ over pairs of drawn points of a kernel (m, m), pairs of a point with itself left out: (B,)."""
-        between = self._by_sequence(self._by_sequence(kernel).T)  # (S, S)
-        own = np.square(self.counts) @ self._by_sequence(np.diag(kernel))
-        return np.einsum("bs,bs->b", self.counts @ between, self.counts) - own
-
-    def _by_sequence(self, x: Array) -> Array:
-        """Σ of x (m, …) over the points of each sequence, (S, …)."""
-        order = np.argsort(self.of, kind="stable")
-        if len(order) == self.counts.shape[1]:  # every point is a sequence of its own
-            return x[order]
-        starts = np.searchsorted(self.of[order], np.arange(1, self.counts.shape[1]))
-        return np.stack([x[points].sum(0) for points in np.split(order, starts)])
+        own = np.square(self.weights) @ np.diag(kernel)
+        return np.einsum("bm,bm->b", self.sums(kernel), self.weights) - own
 
 
 def sequence_draws(keys: NDArray[np.uint64], *, draws: int = DRAWS, seed: int = 0) -> Draws | None:

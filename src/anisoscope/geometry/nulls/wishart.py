@@ -114,11 +114,11 @@ class Noise:
         return self.rank * bulk + float(edges.sum()) / 4 - float(values.mean()) / 2
 
     def _variance(self, statistic: Statistic) -> float:
-        from scipy.fft import dct
-
         _, x = self._law()
-        coefficients = np.asarray(dct(statistic(x), type=2)) / NODES  # 2·mean(g·cos kθ)
-        return 0.5 * float((np.arange(NODES) * coefficients**2).sum())
+        values, k = statistic(x), np.arange(NODES)
+        mirrored = np.fft.rfft(np.concatenate([values, values[::-1]]))[:NODES]
+        coefficients = (np.exp(-0.5j * math.pi / NODES * k) * mirrored).real / NODES  # 2·mean(g·cos kθ)
+        return 0.5 * float((k * coefficients**2).sum())
 
 
 def _x_log_x(x: np.ndarray) -> np.ndarray:
