@@ -21,7 +21,7 @@ function sample(plane, side, at, head, colour, name) {
     mode: "markers",
     type: "scatter",
     name: `${name}, sample`,
-    marker: { size: 5, color: faint(colour, 0.4) },
+    marker: { size: 5, color: faint(colour, 0.55) },
     showlegend: false,
     ...(told || { hoverinfo: "skip" }),
   };

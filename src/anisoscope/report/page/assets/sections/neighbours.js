@@ -17,7 +17,7 @@ function build(models, view, t) {
   const one = models[view.model], site = one.sites[view.site], colour = colourOf(subjectOf(one), t);
   const beside = new Set(site.near[view.vector]), dots = site.points.map((_, k) => k);
   const close = (k) => k !== view.vector && beside.has(site.text[k]);
-  const colourOfDot = (k) => (k === view.vector || close(k) ? colour : faint(colour, 0.55));
+  const colourOfDot = (k) => (k === view.vector || close(k) ? colour : faint(colour, 0.65));
   const trace = {
     type: "scatter",
     mode: "markers",
