@@ -72,7 +72,7 @@ export function line(x, rows, { colour, name, dash = "solid", symbol = "circle",
   };
 }
 
-const DASHES = { attention: "dash", mlp: "dashdot" };
+const DASHES = { attention: "longdash", mlp: "longdashdot" };
 export const withParts = (rows) => rows.some((i) => T.layer[i] === null && PART.test(T.site[i]));
 
 // One line for each tower, part and seed of each subject, with its interval as a band.
@@ -87,9 +87,9 @@ export function layerTraces(found, t, { relative = false, subjects }) {
       const sorted = order.map((k) => rows[k]), x = order.map((k) => (relative ? place[k] / longest : place[k]));
       const part = ["attention", "mlp"].find((one) => label.includes(one));
       const dash = part ? DASHES[part] : turn++ && !label.includes("seed") ? "dot" : SUBJECTS[subject].dash;
-      const size = sorted.length > 40 ? 4 : sorted.length > 1 ? 7 : 11;
+      const size = sorted.length > 40 || part ? 4 : sorted.length > 1 ? 7 : 11;
       const name = labelOf(subject) + (label ? `, ${shown(label)}` : "");
-      const width = label.startsWith("seed") ? 1.3 : 2;
+      const width = label.startsWith("seed") || part ? 1.3 : 2;
       traces.push(...band(x, sorted, colour, opacity));
       const look = { colour, name, dash, symbol: symbolOf(subject), size, width };
       traces.push({ ...line(x, sorted, look), subject, fill: "none" });
@@ -176,7 +176,7 @@ export function siteAxis(found, subjects, t, relative = false) {
   const towers = distinct([...linesOf(rows).keys()].filter((label) => !label.includes("seed")));
   const sites = distinct(rows.map((i) => T.site[i]));
   if (subjects.length !== 1 || towers.length > 1 || sites.length > 26) {
-    const most = Math.max(1, ...subjects.map((subject) => found.get(subject).length));
+    const most = Math.max(1, ...subjects.flatMap((subject) => along(found.get(subject))));
     return axis(t, "layer (0: embeddings)", { rangemode: "tozero", ...whole(most) });
   }
   const first = sites.map((site) => rows.find((i) => T.site[i] === site)), place = along(rows);

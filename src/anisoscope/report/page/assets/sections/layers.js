@@ -8,7 +8,7 @@ import { layerChart } from "../core/layer_chart.js";
 import { withParts } from "../core/lines.js";
 import { register } from "../core/sections.js";
 
-const PARTS = " Dashed: what attention adds in each block; dash-dotted: what the MLP adds.";
+const PARTS = " Thin dashes: what attention adds in each block; with dots: what the MLP adds.";
 const POSITIONS = { all: "all", rest: "without the first", first: "first only" };
 
 register({
