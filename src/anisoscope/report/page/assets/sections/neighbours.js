@@ -7,7 +7,7 @@ import { SUBJECTS } from "../core/data.js";
 import { element, grid, panel } from "../core/dom.js";
 import { register } from "../core/sections.js";
 import { plainTable } from "../core/table.js";
-import { number, shown } from "../core/text.js";
+import { number, wrapped } from "../core/text.js";
 
 const subjectOf = (one) => SUBJECTS.findIndex((s) => s.run === one.run && (!one.model || s.model === one.model));
 const where = (site) => (site === "vectors" ? "" : ` at ${site}`); // a file of vectors has no sites
@@ -23,7 +23,7 @@ function build(models, view, t) {
     mode: "markers",
     x: dots.map((k) => site.points[k][0]),
     y: dots.map((k) => site.points[k][1] ?? 0),
-    text: dots.map((k) => shown(one.texts[site.text[k]])),
+    text: dots.map((k) => wrapped(one.texts[site.text[k]])),
     customdata: dots,
     hovertemplate: "%{text}<extra></extra>",
     marker: {
