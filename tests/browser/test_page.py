@@ -10,6 +10,8 @@ import pytest
 
 import report_runs
 from anisoscope.report.page.write import write_page
+from anisoscope.runs.store import write_run
+from anisoscope.runs.table import Row
 from browser_page import drawn, figure, needs_chromium, saved, sync_api
 
 pytestmark = needs_chromium
@@ -307,3 +309,21 @@ def test_every_chart_reads_as_a_table(opened, file):
     chart.get_by_text("Data as a table").click()
     sync_api.expect(chart.locator("tbody tr")).to_have_count(5)  # made when it is opened
     assert page.locator("figure:not(:has(details))").count() == 0
+
+
+def test_parts_of_blocks_stand_at_their_blocks_and_layers_are_whole_numbers(opened, tmp_path):
+    rows = []
+    for k, site in enumerate(["embeddings", "block.0", "block.1", "block.2"]):
+        rows += report_runs.site_rows("m", site, k - 1 if k else None, 0.1 * k)
+        for part in ("attention", "mlp") if k else ():
+            rows += report_runs.site_rows("m", f"{site}.{part}", None, 0.5 + 0.1 * k)
+    tests = {"model": "m", "site": "layers", "n": 4}
+    for end, value in (("", 1.0), ("_p", 0.083), ("_p_asymptotic", 0.0)):
+        rows.append(Row(metric=f"spearman_drift_ratio{end}", value=value, **tests))
+    run = write_run(tmp_path / "run", command="measure", settings={}, rows=rows, protocol={})
+    page = opened(write_page([run], tmp_path / "page.html"), at="#layers")
+    chart = figure(page, "Average cosine")
+    lines = {line["name"]: line["x"] for line in drawn(chart) if line["mode"] == "lines+markers"}
+    assert lines == {"m": [0, 1, 2, 3], "m, attention": [1, 2, 3], "m, mlp": [1, 2, 3]}
+    assert chart.locator(".xtick text").all_text_contents() == ["0", "1", "2", "3"]
+    assert "< 0.083" in page.locator("#drift table").last.inner_text()

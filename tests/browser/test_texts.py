@@ -31,12 +31,15 @@ def test_sampled_vectors_show_their_text_where_the_run_kept_it(opened, tmp_path)
     assert hovered[1] == ["skip", None]
 
 
+LONG = "a text of many words that is longer than a chart is wide, and longer still, on a screen of any width"
+
+
 @pytest.fixture
 def named(tmp_path):
     """Forty vectors around a circle, each named by its place, one name hostile; the nearest of each are its sides."""
     turn = 2 * np.pi * np.arange(40) / 40
     x = np.stack([np.cos(turn), np.sin(turn), 0.01 * np.cos(3 * turn)], axis=1)
-    words = np.array([f"place {k}" for k in range(39)] + [HOSTILE])
+    words = np.array([f"place {k}" for k in range(38)] + [LONG, HOSTILE])
     np.savez(tmp_path / "x.npz", x=x, word=words)
     made = {"column": "x", "ids": "word", "keep_text": True, "spectrum": False}
     run = anisoscope.vectors(tmp_path / "x.npz", **made, out=tmp_path / "run")
@@ -61,6 +64,9 @@ def test_neighbours_and_hubs_are_told_by_text(opened, named):
     place = chart.locator(".plot").evaluate("(plot, name) => plot.data[0].text.indexOf(name)", "place 3")
     chart.locator(".plot").evaluate(HOVER % place)
     assert chart.locator(".hoverlayer").first.evaluate("layer => layer.textContent") == "place 3"
+    texts = chart.locator(".plot").evaluate("plot => plot.data[0].text")
+    (lines,) = [text.split("<br>") for text in texts if text.replace("<br>", " ") == LONG]
+    assert max(map(len, lines)) <= 44  # a hover text is not wrapped by itself, and the chart would cut it
 
 
 def test_tokens_of_a_vocabulary_are_shown_by_name(opened, tmp_path):

@@ -16,7 +16,7 @@ import glob
 import hashlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from anisoscope.errors import InputError, UsageError
@@ -41,6 +41,7 @@ class Stamp:
     size: int
     changed: int  # mtime, ns
     inode: int
+    status: int = field(repr=False)  # ctime, ns: nobody can set it back, as `cp -p` and `rsync -t` do with mtime
 
 
 def stamp(path: Where) -> Stamp | Mark:
@@ -51,7 +52,7 @@ def stamp(path: Where) -> Stamp | Mark:
         found = path.stat()
     except OSError as problem:
         raise InputError("the file can no longer be read", where=path, got=problem.strerror) from problem
-    return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+    return Stamp(found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns)
 
 
 def check_unchanged(path: Where, before: Stamp | Mark) -> None:

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from anisoscope.runs.table import Row
@@ -85,22 +85,3 @@ def sparkline(values: Sequence[float | None], *, low: float | None = None, high:
     span = (top - bottom) or 1.0
     marks = [" " if v is None else BARS[round((len(BARS) - 1) * min(max((v - bottom) / span, 0), 1))] for v in values]
     return "".join(marks)
-
-
-def pivot(
-    rows: Sequence[Row], lines: Sequence[str], columns: Mapping[str, str], *, title: str = "", caption: str = ""
-) -> Table:
-    """One line for each value of the columns `lines` of the tidy table, one column for each metric that is there."""
-    cells = {(*(getattr(row, name) for name in lines), row.metric): row for row in rows if row.metric in columns}
-    shown = {metric: heading for metric, heading in columns.items() if any(key[-1] == metric for key in cells)}
-    keys = dict.fromkeys(key[:-1] for key in cells)
-    body = []
-    for key in keys:
-        found = [cells.get((*key, metric)) for metric in shown]
-        body.append(
-            [
-                *("" if part is None else str(part) for part in key),
-                *(number(row.value if row else None) for row in found),
-            ]
-        )
-    return Table((*lines, *shown.values()), body, title=title, caption=caption, text=len(lines))

@@ -91,6 +91,17 @@ def test_a_file_replaced_by_one_of_the_same_size_and_time_is_refused(file, tmp_p
         list(source.blocks())
 
 
+def test_a_file_rewritten_in_place_with_its_time_set_back_is_refused(file):
+    blocks, before = open_vectors(file).blocks(1000), file.stat()
+    next(blocks)
+    edit(file)
+    while file.stat().st_ctime_ns == before.st_ctime_ns:  # the clock of the file system may be coarse
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(InputError, match=file.name):
+        list(blocks)
+
+
 def test_a_file_deleted_in_the_middle_is_refused(file):
     source = open_vectors(file)
     blocks = source.blocks(1000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -122,6 +124,13 @@ def test_two_clouds_speak_of_each_other_and_a_page_of_files_bears_their_names(tm
     assert "between them" in card.verdict
     page = page_html([found.run, report_runs.variants_run(tmp_path / "arms")])
     assert '<h1 id="summary-title">pair and 1 more</h1>' in page
+
+
+def test_the_title_counts_models_as_the_line_above_it(tmp_path):
+    page = page_html([report_runs.layers_run(tmp_path / "layers"), report_runs.variants_run(tmp_path / "arms")])
+    models = int(re.search(r"(\d+) models ·", page)[1])
+    assert models > 2
+    assert f"and {models - 1} more</h1>" in page
 
 
 def test_of_two_equal_models_none_is_said_to_be_higher(tmp_path):

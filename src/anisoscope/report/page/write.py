@@ -110,8 +110,8 @@ def _title(subjects: Sequence[Subject], labels: Sequence[str], models: int) -> s
     if len(labels) == 1 and models > len(subjects) == 1:
         return labels[0]
     names = list(dict.fromkeys(subject.model for subject in subjects if subject.model))
-    names = names if subjects and subjects[0].model else list(labels)
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+    names, count = (names, models) if subjects and subjects[0].model else (list(labels), len(labels))
+    return names[0] if count == 1 else f"{names[0]} and {count - 1} more"
 
 
 def _counts(runs: Sequence[Run], models: int) -> str:

@@ -6,15 +6,17 @@ Did the geometry survive a port, a quantisation, a fine-tuning? See `differences
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from anisoscope.inference.metrics import lookup
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Settings, option
-from anisoscope.runs.story import Story, Table, interval, number, pivot
+from anisoscope.runs.story import Story, Table, interval, number
 from anisoscope.runs.study import Findings, Study
 from anisoscope.runs.table import Row
 
+_FEW = 12  # lines of tables on the first screen
 _TOLD = ("mean_cosine", "drift_ratio", "participation_ratio_unbiased")
 _TOGETHER = {
     "partner_cosine": "cosine",
@@ -41,13 +43,25 @@ def measure(job: Job) -> Findings:
 
 
 def story(rows: Sequence[Row]) -> Story:
-    """Before, after, difference, changed?: a table for each metric that matters, the others on request."""
+    """Before, after, difference, changed?: as many tables as a screen holds, the others on request."""
     apart = [row for row in rows if row.metric not in _TOGETHER]
     metrics = [row.metric for row in apart if not row.metric.endswith(("_before", "_after"))]
     tables = {metric: _table(apart, metric) for metric in dict.fromkeys(metrics)}
-    alike = pivot(rows, ("model", "site"), _TOGETHER, title="vector by vector, on those that both runs sampled")
-    first = [*(tables[m] for m in _TOLD if m in tables), *([alike] if alike.cells else [])]
-    return Story(first, more=[t for m, t in tables.items() if m not in _TOLD])
+    told = [*(tables.pop(m) for m in _TOLD if m in tables), *tables.values()]
+    told.insert(1, _alike([row for row in rows if row.metric in _TOGETHER]))
+    told = [table for table in told if table.cells]
+    ends = list(accumulate(len(table.cells) for table in told))
+    few = max(1, sum(end <= _FEW for end in ends[: len(_TOLD) + 1]))
+    return Story(told[:few], more=told[few:])
+
+
+def _alike(rows: Sequence[Row]) -> Table:
+    """How alike the vectors are that both runs sampled, one line for each site."""
+    cells = {(f"{row.model} {row.site}".strip(), row.metric): number(row.value) for row in rows}
+    known = [metric for metric in _TOGETHER if any(row.metric == metric for row in rows)]
+    body = [[at, *(cells.get((at, name), "–") for name in known)] for at in dict.fromkeys(at for at, _ in cells)]
+    title = "vector by vector, on those that both runs sampled"
+    return Table(("site", *(_TOGETHER[name] for name in known)), body, title=title)
 
 
 def _table(rows: Sequence[Row], metric: str) -> Table:

@@ -50,7 +50,7 @@ export function axis(t, title, more = {}) {
 }
 
 // Layers, steps and heads are counted: no ticks between them.
-export const whole = (most) => (most <= 12 ? { dtick: 1 } : { tickformat: "d" });
+export const whole = (most) => ({ dtick: Math.max(1, Math.ceil(most / 12)) });
 export const legendAbove = { showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 } };
 
 export class Chart {

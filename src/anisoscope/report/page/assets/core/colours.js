@@ -40,7 +40,7 @@ export const depthColour = (share, t) => {
 };
 
 export const sequential = (t) =>
-  t.dark ? [[0, "#191d21"], [0.5, "#2b6d99"], [1, "#bfe3fa"]] : [[0, "#f4f8fb"], [0.5, "#7db7dc"], [1, "#054a78"]];
+  t.dark ? [[0, "#213647"], [0.5, "#2f78a8"], [1, "#bfe3fa"]] : [[0, "#e2edf5"], [0.5, "#7db7dc"], [1, "#054a78"]];
 export const diverging = (t) =>
   t.dark ? [[0, "#5fb4ea"], [0.5, "#20252a"], [1, "#f29a5c"]] : [[0, "#00598c"], [0.5, "#f7f7f5"], [1, "#b34e00"]];
 export const colourBar = (t, tickformat = "") => ({

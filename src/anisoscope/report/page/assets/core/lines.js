@@ -4,20 +4,29 @@ import { colourOf, faint, symbolOf } from "./colours.js";
 import { add, data, distinct, spread, SUBJECTS, T } from "./data.js";
 import { hover, labelOf, number, shown } from "./text.js";
 
+// What a part of a block adds (block.3.attention, block.3.mlp) stands where its block does.
+const PART = /^(.*block\.\d+)\.(attention|mlp)$/;
+function layerOf(i) {
+  const part = T.layer[i] === null && PART.exec(T.site[i]);
+  if (!part) return T.layer[i];
+  const block = (k) => T.subject[k] === T.subject[i] && T.site[k] === part[1];
+  return T.layer[(data.layered.get(T.metric[i]) || []).find(block)] ?? null;
+}
+
 // Where a site stands along its model: embeddings 0, block K at K + 1, the final norm after the last block.
 export function along(rows) {
-  const numbered = rows.some((i) => T.layer[i] !== null);
-  const last = Math.max(-1, ...rows.map((i) => T.layer[i] ?? -1));
+  const layers = rows.map(layerOf), numbered = layers.some((layer) => layer !== null);
+  const last = Math.max(-1, ...layers);
   return rows.map((i, place) => {
     if (!numbered) return place;
-    if (T.layer[i] === null) return T.site[i].endsWith("embeddings") ? 0 : last + 2;
+    if (layers[place] === null) return T.site[i].endsWith("embeddings") ? 0 : last + 2;
     const before = T.site[i].endsWith(".before_norm");
     const after = T.site[i].endsWith("norm") && !before;
-    return T.layer[i] + 1 + (after ? 1 : 0) - (before ? 0.5 : 0);
+    return layers[place] + 1 + (after ? 1 : 0) - (before ? 0.5 : 0);
   });
 }
 
-// Towers, kinds of attention and seeds are lines of their own.
+// Towers, kinds of attention, parts of blocks and seeds are lines of their own.
 export function linesOf(rows) {
   const seeds = distinct(rows.map((i) => T.seed[i])).length > 1;
   const found = new Map();
@@ -25,7 +34,8 @@ export function linesOf(rows) {
     const tower = /^(encoder|decoder)\./.exec(T.site[i])?.[1] ?? "";
     const cross = T.site[i].endsWith(".cross") ? "cross" : "";
     const seed = seeds ? (T.seed[i] === null ? "mean of seeds" : `seed ${T.seed[i]}`) : "";
-    add(found, [tower, cross, seed].filter(Boolean).join(", "), i);
+    const part = T.layer[i] === null ? PART.exec(T.site[i])?.[2] ?? "" : "";
+    add(found, [tower, cross, part, seed].filter(Boolean).join(", "), i);
   }
   return found;
 }
@@ -62,7 +72,10 @@ export function line(x, rows, { colour, name, dash = "solid", symbol = "circle",
   };
 }
 
-// One line for each tower and seed of each subject, with its interval as a band.
+const DASHES = { attention: "longdash", mlp: "longdashdot" };
+export const withParts = (rows) => rows.some((i) => T.layer[i] === null && PART.test(T.site[i]));
+
+// One line for each tower, part and seed of each subject, with its interval as a band.
 export function layerTraces(found, t, { relative = false, subjects }) {
   const traces = [], nulls = [];
   for (const subject of subjects) {
@@ -72,10 +85,11 @@ export function layerTraces(found, t, { relative = false, subjects }) {
       const place = along(rows), longest = Math.max(...place, 1);
       const order = rows.map((_, k) => k).sort((a, b) => place[a] - place[b]);
       const sorted = order.map((k) => rows[k]), x = order.map((k) => (relative ? place[k] / longest : place[k]));
-      const dash = turn++ && !label.includes("seed") ? "dot" : SUBJECTS[subject].dash;
-      const size = sorted.length > 40 ? 4 : sorted.length > 1 ? 7 : 11;
+      const part = ["attention", "mlp"].find((one) => label.includes(one));
+      const dash = part ? DASHES[part] : turn++ && !label.includes("seed") ? "dot" : SUBJECTS[subject].dash;
+      const size = sorted.length > 40 || part ? 4 : sorted.length > 1 ? 7 : 11;
       const name = labelOf(subject) + (label ? `, ${shown(label)}` : "");
-      const width = label.startsWith("seed") ? 1.3 : 2;
+      const width = label.startsWith("seed") || part ? 1.3 : 2;
       traces.push(...band(x, sorted, colour, opacity));
       const look = { colour, name, dash, symbol: symbolOf(subject), size, width };
       traces.push({ ...line(x, sorted, look), subject, fill: "none" });
@@ -162,12 +176,12 @@ export function siteAxis(found, subjects, t, relative = false) {
   const towers = distinct([...linesOf(rows).keys()].filter((label) => !label.includes("seed")));
   const sites = distinct(rows.map((i) => T.site[i]));
   if (subjects.length !== 1 || towers.length > 1 || sites.length > 26) {
-    const most = Math.max(1, ...subjects.map((subject) => found.get(subject).length));
+    const most = Math.max(1, ...subjects.flatMap((subject) => along(found.get(subject))));
     return axis(t, "layer (0: embeddings)", { rangemode: "tozero", ...whole(most) });
   }
   const first = sites.map((site) => rows.find((i) => T.site[i] === site)), place = along(rows);
   const short = (site) => site.replace(/^.*block\.(\d+)$/, "$1").replace("final_norm", "norm");
-  return axis(t, "site", {
+  return axis(t, sites.some((site) => /^\d+$/.test(short(site))) ? "block" : "site", {
     tickvals: first.map((i) => place[rows.indexOf(i)]),
     ticktext: sites.map((site) => shown(short(site).replace("embeddings", "emb."))),
   });

@@ -5,7 +5,7 @@ import { controls, options, select } from "./controls.js";
 import { faint, paletteAt } from "./colours.js";
 import { distinct, SUBJECTS } from "./data.js";
 import { grid } from "./dom.js";
-import { number, shown } from "./text.js";
+import { number, wrapped } from "./text.js";
 
 const SIDES = [["query", "queries", "circle"], ["key", "keys", "square"]];
 const percent = (value) => `${Math.round(100 * value)} %`;
@@ -14,14 +14,14 @@ const percent = (value) => `${Math.round(100 * value)} %`;
 function sample(plane, side, at, head, colour, name) {
   const points = plane[`${side}_points`]?.[at]?.[head] || [], texts = plane[`${side}_texts`]?.[at]?.[head];
   const told = texts &&
-    { text: texts.map((text) => shown(text ?? "no text")), hovertemplate: "%{text}<extra></extra>" };
+    { text: texts.map((text) => wrapped(text ?? "no text")), hovertemplate: "%{text}<extra></extra>" };
   return {
     x: points.map((point) => point[0]),
     y: points.map((point) => point[1]),
     mode: "markers",
     type: "scatter",
     name: `${name}, sample`,
-    marker: { size: 5, color: faint(colour, 0.4) },
+    marker: { size: 5, color: faint(colour, 0.55) },
     showlegend: false,
     ...(told || { hoverinfo: "skip" }),
   };

@@ -17,6 +17,8 @@ export const spaced = (name) => name.replaceAll("_", " ");
 
 // Plotly reads a little HTML in texts; names are shown as they are.
 export const shown = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+// A long text in lines that fit a chart: a hover text is not wrapped by itself.
+export const wrapped = (text) => shown(text).replace(/(.{34,44}?)\s/g, "$1<br>");
 export const labelOf = (subject) => shown(SUBJECTS[subject].label);
 
 export function hover(i, what = "") {

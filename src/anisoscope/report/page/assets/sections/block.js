@@ -5,7 +5,7 @@ import { controls, metricOptions, options, segments, select, slider } from "../c
 import { faint, paletteAt, SYMBOLS } from "../core/colours.js";
 import { by, data, distinct, meaning, spread, SUBJECTS, T, title } from "../core/data.js";
 import { element, grid } from "../core/dom.js";
-import { band, line, nullMarks } from "../core/lines.js";
+import { apart, band, line, nullMarks } from "../core/lines.js";
 import { register } from "../core/sections.js";
 import { plainTable } from "../core/table.js";
 import { extremes, hover, interval, number, shown } from "../core/text.js";
@@ -23,9 +23,11 @@ function curves({ model, metric, norm = null, spacing = "linear" }, t) {
     const colour = paletteAt(k, t), x = mine.map((i) => where(T.at[i]));
     const text = (i) => `N = ${number(T.at[i])}<br>${hover(i)}`;
     traces.push(...band(x, mine, colour, 0.16));
-    traces.push(line(x, mine, { colour, name: shown(site), symbol: SYMBOLS[k % SYMBOLS.length], size: 6, text }));
+    const symbol = SYMBOLS[k % SYMBOLS.length];
+    traces.push({ ...line(x, mine, { colour, name: shown(site), symbol, size: 6, text }), fill: "none" });
     nulls.push({ colour, x, rows: mine });
   });
+  apart(traces);
   const marks = nullMarks(nulls, t, spread(rows.map((i) => T.value[i])));
   const here = { type: "line", yref: "paper", y0: 0, y1: 1, line: { color: t.accent, width: 1.4 } };
   const mark = norm === null ? [] : [{ ...here, x0: where(norm), x1: where(norm) }];

@@ -84,8 +84,12 @@ function histogram(run, t, only = null) {
 function numbers(host, run) {
   const told = (metric) => metric !== PERCENTILE && !metric.endsWith("hub_occurrence");
   const rows = rowsOf(run).filter((i) => told(T.metric[i])), sites = distinct(rows.map((i) => T.site[i]));
-  const rate = (i) => T.metric[i] === "threshold" ? `${number(100 * T.at[i])} %` : number(T.at[i]);
-  const name = (i) => meaning(T.metric[i]).label + (T.at[i] === null ? "" : ` at ${rate(i)}`);
+  const rate = (i) => T.metric[i].includes("threshold") ? `${number(100 * T.at[i])} %` : number(T.at[i]);
+  const name = (i) => {
+    const label = meaning(T.metric[i]).label;
+    if (T.at[i] === null) return label;
+    return label.endsWith("@k") ? label.replace("@k", `@${number(T.at[i])}`) : `${label} at ${rate(i)}`;
+  };
   const lines = new Map();
   for (const [site, mine] of by(rows, "site")) {
     for (const i of mine) lines.set(name(i), { ...lines.get(name(i)), [site]: T.value[i] });

@@ -5,7 +5,7 @@ import { controls, segments } from "../core/controls.js";
 import { colourOf, faint, symbolOf } from "../core/colours.js";
 import { data, distinct, pick, SUBJECTS, T } from "../core/data.js";
 import { element, grid, panel } from "../core/dom.js";
-import { apart } from "../core/lines.js";
+import { apart, linesOf } from "../core/lines.js";
 import { register } from "../core/sections.js";
 import { plainTable } from "../core/table.js";
 import { hover, labelOf, number } from "../core/text.js";
@@ -27,7 +27,7 @@ function scatter(against, t) {
   const found = joined(against), subjects = visible(found.keys());
   const traces = subjects.map((subject) => {
     const pairs = found.get(subject), colour = colourOf(subject, t);
-    const seeds = distinct(pairs.map(([i]) => T.seed[i])).length > 1;
+    const several = linesOf(pairs.map(([i]) => i)).size > 1;
     return {
       subject,
       fill: "none",
@@ -36,7 +36,7 @@ function scatter(against, t) {
       name: labelOf(subject),
       text: pairs.map(([i, j]) => `${hover(i)}<br>${WORDS[against]}: ${number(T.value[j])}`),
       hovertemplate: "%{text}<extra></extra>",
-      mode: pairs.length > 1 && !seeds ? "lines+markers" : "markers",
+      mode: pairs.length > 1 && !several ? "lines+markers" : "markers",
       type: "scatter",
       line: { color: faint(colour, 0.35), width: 1 },
       cliponaxis: false,
@@ -53,6 +53,12 @@ function scatter(against, t) {
   return { data: traces, subjects: [...found.keys()], same: apart(traces), table: { head, rows }, layout };
 }
 
+// Student's t is infinite where a correlation is exactly ±1; among n! orders no p is below 2/n!.
+function floored(p, n) {
+  const orders = Array.from({ length: n }, (_, k) => k + 1).reduce((product, k) => product * k, 1);
+  return p === 0 ? `< ${number(2 / orders)}` : p ?? null;
+}
+
 // Spearman and Pearson over layers, with their p-values.
 function tests(host, rows) {
   const value = new Map(rows.map((i) => [`${T.subject[i]}|${T.metric[i]}`, T.value[i]]));
@@ -63,7 +69,9 @@ function tests(host, rows) {
         const [r, p, pt] = ["", "_p", "_p_asymptotic"].map((end) => value.get(`${subject}|${method}_${against}${end}`));
         const layers = T.n[rows.find((i) => T.subject[i] === subject)];
         const name = method.replace(/^./, (first) => first.toUpperCase());
-        if (r !== undefined) lines.push([SUBJECTS[subject].label, words, name, r, p ?? null, pt ?? null, layers]);
+        if (r !== undefined) {
+          lines.push([SUBJECTS[subject].label, words, name, r, p ?? null, floored(pt, layers), layers]);
+        }
       }
     }
   }

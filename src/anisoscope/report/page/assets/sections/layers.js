@@ -5,8 +5,10 @@ import { controls, metricOptions, segments, select } from "../core/controls.js";
 import { meaning, pick, T, title } from "../core/data.js";
 import { grid } from "../core/dom.js";
 import { layerChart } from "../core/layer_chart.js";
+import { withParts } from "../core/lines.js";
 import { register } from "../core/sections.js";
 
+const PARTS = " Thin dashes: what attention adds in each block; with dots: what the MLP adds.";
 const POSITIONS = { all: "all", rest: "without the first", first: "first only" };
 
 register({
@@ -21,7 +23,9 @@ register({
   lead: (found) =>
     found.layered.has("mean_cosine") && {
       title: () => "Average cosine by layer",
-      caption: () => "over all pairs of different vectors, with its 95 % interval",
+      caption: () =>
+        "over all pairs of different vectors, with its 95 % interval" +
+        (withParts(found.layered.get("mean_cosine")) ? `.${PARTS}` : ""),
       height: 400,
       build: (t) => layerChart({ metric: "mean_cosine", mark: true }, t),
     },
@@ -41,9 +45,10 @@ register({
       const depths = ["layer", "relative"].map((value) => ({ value, label: value }));
       segments(bar, "Depth", depths, view, "depth");
     }
+    const parts = withParts(rows);
     const chart = new Chart(grid(host), {
       title: () => title(view.metric),
-      caption: () => meaning(view.metric).meaning,
+      caption: () => meaning(view.metric).meaning + (parts ? PARTS : ""),
       height: 430,
       build: (t) => layerChart({ ...view, relative: view.depth === "relative" }, t),
     });

@@ -7,7 +7,7 @@ import { SUBJECTS } from "../core/data.js";
 import { element, grid, panel } from "../core/dom.js";
 import { register } from "../core/sections.js";
 import { plainTable } from "../core/table.js";
-import { number, shown } from "../core/text.js";
+import { number, wrapped } from "../core/text.js";
 
 const subjectOf = (one) => SUBJECTS.findIndex((s) => s.run === one.run && (!one.model || s.model === one.model));
 const where = (site) => (site === "vectors" ? "" : ` at ${site}`); // a file of vectors has no sites
@@ -17,13 +17,13 @@ function build(models, view, t) {
   const one = models[view.model], site = one.sites[view.site], colour = colourOf(subjectOf(one), t);
   const beside = new Set(site.near[view.vector]), dots = site.points.map((_, k) => k);
   const close = (k) => k !== view.vector && beside.has(site.text[k]);
-  const colourOfDot = (k) => (k === view.vector || close(k) ? colour : faint(colour, 0.55));
+  const colourOfDot = (k) => (k === view.vector || close(k) ? colour : faint(colour, 0.65));
   const trace = {
     type: "scatter",
     mode: "markers",
     x: dots.map((k) => site.points[k][0]),
     y: dots.map((k) => site.points[k][1] ?? 0),
-    text: dots.map((k) => shown(one.texts[site.text[k]])),
+    text: dots.map((k) => wrapped(one.texts[site.text[k]])),
     customdata: dots,
     hovertemplate: "%{text}<extra></extra>",
     marker: {

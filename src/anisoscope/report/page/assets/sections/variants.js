@@ -82,7 +82,10 @@ const order = (rows) => {
   return ["mean_cosine", "validation_loss"].find((name) => present.includes(name)) || present[0];
 };
 const first = (rows) => ({ metric: order(rows), site: sitesOf(rows, order(rows))[0] });
-const CAPTION = "large: mean over seeds with its 95 % interval; small: each seed; dotted: the null";
+function caption(rows, { metric, site }) {
+  const known = rows.some((i) => T.metric[i] === metric && T.site[i] === site && T.null[i] !== null);
+  return `large: mean over seeds with its 95 % interval; small: each seed${known ? "; dotted: isotropic" : ""}`;
+}
 
 register({
   id: "variants",
@@ -95,7 +98,12 @@ register({
   wants: (found) => plain(rowsOf(found)).length > 0,
   lead(found) {
     const rows = rowsOf(found), view = first(rows);
-    return { title: () => title(view.metric), caption: () => CAPTION, height: 260, build: (t) => arms(rows, view, t) };
+    return {
+      title: () => title(view.metric),
+      caption: () => caption(rows, view),
+      height: 260,
+      build: (t) => arms(rows, view, t),
+    };
   },
   draw(host) {
     const rows = rowsOf(data), metrics = new Set(plain(rows).map((i) => T.metric[i]));
@@ -105,7 +113,7 @@ register({
     select(bar, "Where", () => options(sitesOf(rows, view.metric), siteName), view, "site");
     const chart = new Chart(grid(host), {
       title: () => `${title(view.metric)}, ${siteName(view.site)}`,
-      caption: () => CAPTION,
+      caption: () => caption(rows, view),
       height: 260,
       build: (t) => arms(rows, view, t),
     });

@@ -83,7 +83,7 @@ function quantiles(rows, t) {
 
 const similarities = (rows) => ({
   title: () => "Similarities of pairs",
-  caption: () => "lines from 5 to 95 %, boxes for the middle half, the median inside; grey: isotropic vectors",
+  caption: () => "lines from 5 to 95 %, boxes for the middle half, the median inside",
   height: 240,
   build: (t) => quantiles(rows, t),
 });

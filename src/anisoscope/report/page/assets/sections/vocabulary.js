@@ -51,7 +51,7 @@ function scattered(cloud, t) {
     mode: "markers",
     x: cloud.points.map((point) => point[0]),
     y: cloud.points.map((point) => point[1]),
-    marker: { size: 4, color: faint(paletteAt(0, t), 0.5) },
+    marker: { size: cloud.points.length > 300 ? 4 : 7, color: faint(paletteAt(0, t), 0.6) },
     ...(told ? { text: told, hovertemplate: "%{text}<extra></extra>" } : { hoverinfo: "skip" }),
   };
   const origin = { type: "scatter", mode: "markers", x: [0], y: [0], hoverinfo: "skip" };
