@@ -3,7 +3,7 @@
     python scripts/readme_picture.py               # runs the demo into demo/ (or uses the one there), then takes it
     python scripts/readme_picture.py --demo DIR
 
-Writes docs/figures/demo.png, the top of the page with its verdicts, and docs/figures/demo-layers.png, a chart of it.
+Writes docs/figures/demo.png, the top of the page with its first chart, and docs/figures/demo-layers.png, another chart.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def main() -> None:
 
 
 def take(page: Page) -> None:
-    """The top of the page, and the chart by layer."""
+    """The top of the page down to its first chart, and the chart by layer."""
     page.wait_for_load_state("networkidle")
-    summary = page.locator("#summary").bounding_box()
-    bottom = HEIGHT if summary is None else summary["y"] + summary["height"] + 12
+    first = page.locator("#summary figure").first.bounding_box()
+    bottom = HEIGHT if first is None else first["y"] + first["height"] + 24
     page.screenshot(path=FIGURES / "demo.png", full_page=True, clip={"x": 0, "y": 0, "width": WIDTH, "height": bottom})
     chart = page.locator("#layers figure").first
     chart.scroll_into_view_if_needed()
