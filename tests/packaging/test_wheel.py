@@ -58,7 +58,7 @@ def test_every_file_of_the_package_is_in_it_but_the_second_seed(wheel: Path) -> 
 
 
 def test_its_size_is_what_the_documentation_says(wheel: Path) -> None:
-    said = re.search(r"wheel has ([\d.]+) MB", (ROOT / "docs/tutorial.md").read_text(encoding="utf-8"))
+    said = re.search(r"wheel is ([\d.]+) MB", (ROOT / "docs/tutorial.md").read_text(encoding="utf-8"))
     assert said is not None
     assert float(said[1]) == pytest.approx(wheel.stat().st_size / 1e6, abs=0.3)
     assert wheel.stat().st_size < LARGEST
