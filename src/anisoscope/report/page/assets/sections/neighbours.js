@@ -27,6 +27,7 @@ function build(models, view, t) {
     customdata: dots,
     hovertemplate: "%{text}<extra></extra>",
     marker: {
+      opacity: 1, // plotly makes dots of several sizes paler
       size: dots.map((k) => (k === view.vector ? 13 : close(k) ? 9 : 6)),
       color: dots.map(colourOfDot),
       line: { width: dots.map((k) => (k === view.vector ? 2 : 0)), color: t.ink },

@@ -5,6 +5,7 @@ import { distinct, meaning, T } from "../core/data.js";
 import { grid, panel } from "../core/dom.js";
 import { register } from "../core/sections.js";
 import { plainTable } from "../core/table.js";
+import { number } from "../core/text.js";
 
 function densities(pictures, t) {
   const curves = [...pictures].sort((a, b) => a.dimension - b.dimension);
@@ -49,7 +50,8 @@ register({
     const cell = new Map(rows.map((i) => [`${T.site[i]}|${T.metric[i]}`, T.value[i]]));
     const lines = metrics.filter((metric) => metric !== "dimension")
       .map((metric) => [meaning(metric).label, ...sites.map((site) => cell.get(`${site}|${metric}`) ?? null)]);
-    const names = sites.map((site) => site.replace("=", " = "));
-    panel(host, "Isotropic values", plainTable(["", ...names], lines, "Isotropic values by dimension"));
+    const names = sites.map((site) => site.replace("=", " = ")), most = Math.max(...rows.map((i) => T.n[i] ?? 0));
+    const many = most > 2 ? ` of pairs, and of ${number(most)} vectors` : ""; // spectra depend on their number
+    panel(host, `Isotropic values${many}`, plainTable(["", ...names], lines, "Isotropic values by dimension"));
   },
 });
