@@ -347,7 +347,7 @@ def _coverage(axes: Axes) -> None:
     axes.set_xticks(lengths, [str(n) for n in lengths])
     axes.minorticks_off()
     axes.set_ylim(0, 103)
-    axes.set_xlabel("tokens a text")
+    axes.set_xlabel("tokens per text")
     axes.set_ylabel("95 % intervals that hold the truth (%)")
     axes.set_title(f"Coverage, {draws} corpora each")
     axes.legend(loc="lower left")
