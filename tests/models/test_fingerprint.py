@@ -128,6 +128,17 @@ def test_a_record_survives_json_and_names_what_differs(folder: Path) -> None:
     assert unchanged(recorded, folder) == sorted(recorded)
 
 
+def test_another_file_of_the_recorded_size_and_modification_time_is_noticed(folder: Path) -> None:
+    """As `cp -p` and `rsync -t` leave one. A record of before, without ctime, is compared by contents."""
+    recorded, file = fingerprint(folder).record(), folder / "vocab.txt"
+    older = {name: {key: part for key, part in of.items() if key != "ctime_ns"} for name, of in recorded.items()}
+    assert unchanged(older, folder) == []
+    before = file.stat()
+    file.write_bytes(file.read_bytes().upper())
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert unchanged(recorded, folder) == unchanged(older, folder) == ["vocab.txt"]
+
+
 def test_files_of_the_recorded_size_and_time_are_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = fingerprint(folder).record()
     touch(folder / "config.json")

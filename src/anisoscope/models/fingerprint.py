@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 CHUNK = 1 << 22
+_STAMP = ("size", "mtime_ns", "ctime_ns")
 _SAFE = re.compile(r".*\.safetensors(\.index\.json)?")
 _PICKLED = re.compile(r"pytorch_model.*\.bin(\.index\.json)?")
 _TOKENIZER = re.compile(
@@ -48,6 +49,7 @@ _CONFIG = re.compile(
 class ModelFile:
     size: int
     mtime_ns: int
+    ctime_ns: int  # nobody can set it back, as `cp -p` and `rsync -t` do with mtime
     sha256: str
 
 
@@ -112,7 +114,7 @@ def start_fingerprint(where: Where, *, tokenizer: Path | None = None) -> Fingerp
 def unchanged(recorded: Mapping[str, Mapping[str, Any]], where: Where, *, tokenizer: Path | None = None) -> list[str]:
     """The names of the files that differ from a record, also those that are gone or new; empty if none does.
 
-    A file of the recorded size and modification time is not read.
+    A file of the recorded size and times is not read.
     """
     try:
         paths = _paths(where, tokenizer)
@@ -121,7 +123,7 @@ def unchanged(recorded: Mapping[str, Mapping[str, Any]], where: Where, *, tokeni
     suspects = {
         name: path
         for name, path in paths.items()
-        if name in recorded and _stamp(path) != (recorded[name]["size"], recorded[name]["mtime_ns"])
+        if name in recorded and _stamp(path) != tuple(recorded[name].get(part) for part in _STAMP)
     }
     found = _hash_all(suspects, Event()).files
     differ = {name for name, file in found.items() if file.sha256 != recorded[name]["sha256"]}
@@ -206,13 +208,13 @@ def _hash(path: Path, stopped: Event) -> ModelFile:
     return ModelFile(*before, digest.hexdigest())
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    """Size and modification time; of a file that is gone, what no file has."""
+def _stamp(path: Path) -> tuple[int, int, int]:
+    """Size, modification time and time of the last change of any kind; of a file that is gone, what no file has."""
     try:
         found = path.stat()
     except OSError:
-        return -1, -1
-    return found.st_size, found.st_mtime_ns
+        return -1, -1, -1
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _changed(path: Path) -> ModelError:
