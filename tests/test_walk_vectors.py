@@ -105,6 +105,7 @@ def test_calibrate_finds_the_floor_and_how_well_search_works(place: Path, comman
 
 
 def test_a_remedy_is_what_numpy_faiss_and_onnx_make_of_it(place: Path, command_line: Command) -> None:
+    pytest.importorskip("faiss")  # which needs numpy 2
     fit = ("remedy", "fit", "old.parquet", "--column", "embedding", "--group", "topic", "--method", "all-but-the-top")
     assert command_line(*fit, "-o", "remedy", "--no-figures").code == 0
     assert (
