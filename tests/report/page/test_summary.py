@@ -34,6 +34,11 @@ def test_a_card_says_verdict_kind_highest_and_lowest_site(tmp_path):
     assert sentence.startswith("Of 2 models, org/beta has the highest average cosine: 0.26 (0.24 to ")
 
 
+def test_models_that_were_measured_twice_are_not_counted_twice(tmp_path):
+    runs = [report_runs.layers_run(tmp_path / str(layers), layers=layers) for layers in (6, 4)]
+    assert told(runs)[0].startswith("Of 4 measurements, ")
+
+
 def test_the_training_speaks_first_and_names_its_peak(tmp_path):
     runs = report_runs.every_run(tmp_path)
     sentence, found = told(runs)
@@ -133,6 +138,6 @@ def test_the_title_counts_models_as_the_line_above_it(tmp_path):
     assert f"and {models - 1} more</h1>" in page
 
 
-def test_of_two_equal_models_none_is_said_to_be_higher(tmp_path):
+def test_of_two_equal_measurements_none_is_said_to_be_higher(tmp_path):
     runs = [report_runs.layers_run(tmp_path / name, ("org/alpha",)) for name in ("before", "after")]
-    assert told(runs)[0].startswith("In both models the average cosine reaches 0.15")
+    assert told(runs)[0].startswith("In both measurements the average cosine reaches 0.15")

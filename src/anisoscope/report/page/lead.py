@@ -73,11 +73,13 @@ def _steps(rows: Sequence[Row], model: str) -> int:
 
 def _models(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subject]) -> str:
     tops: list[tuple[str, Row]] = []
+    named: set[str] = set()
     for subject in subjects:
         run = runs[subject.run]
         mine = [row for row in cosines(run) if row.model == subject.model] if run.command not in NOT_MODELS else []
         if mine:
             tops.append((subject.label, highest(mine)))
+            named.add(subject.model)
     if not tops:
         return ""
     name, top = max(tops, key=lambda pair: pair[1].value or 0.0)
@@ -85,10 +87,11 @@ def _models(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subje
     if len(tops) == 1:
         return f"In {name} the average cosine reaches {said}; isotropic vectors would have 0."
     least, low = min(tops, key=lambda pair: pair[1].value or 0.0)
+    what = "models" if len(named) == len(tops) else "measurements"
     if brief(low.value) == brief(top.value):
-        return f"In {'both' if len(tops) == 2 else f'all {len(tops)}'} models the average cosine reaches {said}."
+        return f"In {'both' if len(tops) == 2 else f'all {len(tops)}'} {what} the average cosine reaches {said}."
     return (
-        f"Of {len(tops)} models, {name} has the highest average cosine: {said}. "
+        f"Of {len(tops)} {what}, {name} has the highest average cosine: {said}. "
         f"In {least} it stays at or below {brief(low.value)}."
     )
 
