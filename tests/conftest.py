@@ -13,17 +13,6 @@ import pytest
 if TYPE_CHECKING:
     import cases
 
-HERE = Path(__file__).parent
-LONG = (
-    *("distributed", "notebooks", "browser", "faults", "training", "watch", "packaging", "contributing", "scripts"),
-    *("test_docs.py", "test_walk", "models/test_hub.py", "models/test_every", "studies/intervene", "studies/variants"),
-)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take long come first: at the end, one of them would keep one process busy while the other waits."""
-    items.sort(key=lambda item: not item.path.relative_to(HERE).as_posix().startswith(LONG))
-
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
