@@ -33,10 +33,11 @@ from anisoscope.runs.table import Row
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 SERIES = DOCS.parent / "src" / "anisoscope" / "embedded_series"
 MINILM, SMOLLM2 = "sentence-transformers/all-MiniLM-L6-v2", "HuggingFaceTB/SmolLM2-135M-Instruct"
-GTE = "thenlper/gte-small"
+GTE, GEMMA = "thenlper/gte-small", "google/gemma-3-270m"
 E5 = "intfloat/e5-small --prompt 'passage: ' --query-prompt 'query: '"
 _PLACES = "--models-dir $WEIGHTS --data"
 _SENTENCES = f"{_PLACES} $MADE/sentences.txt --documents lines"
+_PARAGRAPHS = f"{_PLACES} $TEXT --documents paragraphs --limit 40 --length 128 --no-figures"
 _EMBEDDING = "--sites embedding --no-figures"
 _REACTIONS = f"{_PLACES} $WEIGHTS/data/reactions --column reactions --limit 400"
 COMMANDS = {
@@ -62,6 +63,9 @@ COMMANDS = {
     " --limit 60",
     "intervene-embedded": "intervene $SERIES/seed-0/checkpoint-8192 --data $OPENINGS --limit 20",
     "minilm-final-norm": f"final-norm {MINILM} {_PLACES} $TEXT --limit 12 --length 128",
+    "smollm2-paragraphs": f"final-norm {SMOLLM2} {_PARAGRAPHS}",
+    "gemma-paragraphs": f"final-norm {GEMMA} {_PARAGRAPHS}",
+    "gemma-vocabulary": f"vocabulary {GEMMA} --models-dir $WEIGHTS --no-head --no-figures",
     "logits-minilm": f"attention {MINILM} --models-dir $WEIGHTS --limit 2 --no-figures",
     "logits-distilbert": "attention distilbert/distilbert-base-cased-grammar --models-dir $WEIGHTS --limit 2"
     " --no-figures",
@@ -71,7 +75,7 @@ COMMANDS = {
     "block-biases": "block --qk-bias --no-figures",
     "block-architectures": "block --arch bert,gpt2,neox,llama,olmo2,t5,vit,convnext,resnet --sequences 1 --no-figures",
     "block-without": "block --arch bert,gpt2,llama --without none,attention,mlp --norms 0,1 --sequences 1 --no-figures",
-    "block-depth": "block --arch bert,gpt2,llama --depth 12 --norms 0 --sequences 1 --seeds 3 --no-figures",
+    "block-depth": "block --arch bert,gpt2,llama --depth 12 --norms 0,60 --sequences 1 --seeds 3 --no-figures",
     "gte-calibrate": f"calibrate {GTE} {_SENTENCES} --pairs $MADE/judgements.csv --no-figures",
     "gte-before": f"measure {GTE} {_SENTENCES} {_EMBEDDING}",
     "gte-remedy": f"remedy fit {GTE} {_SENTENCES} --method centre --pairs $MADE/judgements.csv --no-figures",
@@ -100,7 +104,8 @@ _OF_HEADS = (
     "salience_share",
 )
 KEPT = {
-    "attention": (*_OF_HEADS, "sink_share", "mean_key_removal", "mean_query_removal", "max_logit", "entropy_collapse"),
+    "attention": (*_OF_HEADS, "sink_share", "mean_key_removal", "mean_query_removal"),
+    "logits": ("max_logit", "entropy_collapse"),
     "calibrate": ("floor_mean", "floor_sd", "threshold", "neighbour_overlap", "ndcg", "ndcg_difference"),
     "sweep": ("mean_cosine", *_OF_HEADS),
     "measure": ("mean_cosine", "drift_norm", "drift_ratio", "isoscore", "participation_ratio_unbiased"),
@@ -113,6 +118,7 @@ KEPT = {
         "mean_cosine_inter",
         "mean_cosine_intra",
         "cosine_above_implied",
+        "isoscore",
     ),
     "vocabulary": (
         "partition_one_sided",
@@ -129,9 +135,12 @@ KEPT = {
         *("min_probability", "sequence_max_probability", "sequence_min_probability", "fixed_point"),
         *("fixed_point_of_mean", "equation_1_distance"),
     ),
-    "compare": ("mean_cosine", "drift_norm", "drift_ratio", "isoscore", "participation_ratio_unbiased"),
+    "compare": (
+        *("mean_cosine", "drift_norm", "drift_ratio", "isoscore", "participation_ratio_unbiased"),
+        *("partner_cosine", "linear_cka", "procrustes_distance", "neighbour_overlap"),
+    ),
 }
-"""The metrics that a table keeps, by command; all of them where a command is not named."""
+"""The metrics that a table keeps, by command or first word of its name; all of them where neither is named."""
 COLUMNS = ("model", "step", "site", "metric", "positions", "at", "value", "low", "high", "null", "n")
 LEFT_OUT = (
     "cosine-by-step",
@@ -191,7 +200,9 @@ def perform(name: str, places: dict[str, str], folder: Path) -> None:
     if not (folder / "manifest.json").exists():
         return  # an exported model
     page = DOCS / ("studies" if words[0] == "intervene" else "gallery")
-    write_table(open_run(folder), page / "tables" / f"{name}.csv", kept=KEPT.get(words[0]))
+    write_table(
+        open_run(folder), page / "tables" / f"{name}.csv", kept=KEPT.get(name.partition("-")[0], KEPT.get(words[0]))
+    )
     (page / "figures").mkdir(parents=True, exist_ok=True)
     for figure in sorted((folder / "figures").glob("*.png")):
         target = page / "figures" / f"{name}-{figure.name}"

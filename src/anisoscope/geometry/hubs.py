@@ -5,8 +5,8 @@ and its skewness is the usual measure of hubness (Radovanović et al. 2010). A r
 finds it. Two corrections of the similarity s, each from the rows' own distributions:
 
 - CSLS (Conneau et al. 2018): 2·s(x, y) − r(x) − r(y), r the mean similarity to the k nearest;
-- mutual proximity (Schnitzer et al. 2012), as scikit-hubness computes it with `normal`: 1 − P(D_x > d)·P(D_y > d), with the
-  distances of each row taken to be normal.
+- mutual proximity (Schnitzer et al. 2012), as scikit-hubness computes it with `normal`: 1 − P(D_x > d)·P(D_y > d), with
+  the distances of each row taken to be normal.
 
 Cost: O(m²·d), m² numbers in memory. Isotropic vectors have hubs too, the more the higher the dimension: compare with
 `isotropic_hubs` at the same m and d.

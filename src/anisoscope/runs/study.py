@@ -85,7 +85,7 @@ class Study:
       not those that studies share;
     - `labels`: the checkpoints of a series, which workers take one by one (`job.only`) instead of shares of the data;
     - `story`: what the terminal tells of its rows; without one, a table of them; `judged`: of its verdicts instead;
-    - `machine`: which options of `Machine` its command has (default: all); `keeps_sums`: whether a finished run holds its sums;
+    - `machine`: which options of `Machine` its command has (all); `keeps_sums`: whether a finished run holds its sums;
     - `export`: writes a file that the settings name, of a new run or of one that is used again;
     - `exit_code`: what its command ends with, by its verdicts;
     - `subject`: what its default folder is named after (its models, or its first file);

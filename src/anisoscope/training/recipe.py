@@ -115,7 +115,7 @@ class Recipe(Settings):
     first_checkpoint: int = option("First step of the log grid, after step 0.", 16, ge=1, le=10**9)
     per_doubling: int = option("Checkpoints per doubling of the step.", 1, ge=1, le=64)
     checkpoint_every: int | None = option("Steps between checkpoints, instead of a log grid.", None, ge=1, le=10**9)
-    save_every: int = option("Steps between saved states to resume from; it does not change the weights.", 500, ge=1, le=10**9)
+    save_every: int = option("Steps between states to resume from; it changes no weights.", 500, ge=1, le=10**9)
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
