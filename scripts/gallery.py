@@ -33,11 +33,10 @@ from anisoscope.runs.table import Row
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 SERIES = DOCS.parent / "src" / "anisoscope" / "embedded_series"
 MINILM, SMOLLM2 = "sentence-transformers/all-MiniLM-L6-v2", "HuggingFaceTB/SmolLM2-135M-Instruct"
-GTE, GEMMA = "thenlper/gte-small", "google/gemma-3-270m"
+GTE = "thenlper/gte-small"
 E5 = "intfloat/e5-small --prompt 'passage: ' --query-prompt 'query: '"
 _PLACES = "--models-dir $WEIGHTS --data"
 _SENTENCES = f"{_PLACES} $MADE/sentences.txt --documents lines"
-_PARAGRAPHS = f"{_PLACES} $TEXT --documents paragraphs --limit 40 --length 128 --no-figures"
 _EMBEDDING = "--sites embedding --no-figures"
 _REACTIONS = f"{_PLACES} $WEIGHTS/data/reactions --column reactions --limit 400"
 COMMANDS = {
@@ -63,9 +62,6 @@ COMMANDS = {
     " --limit 60",
     "intervene-embedded": "intervene $SERIES/seed-0/checkpoint-8192 --data $OPENINGS --limit 20",
     "minilm-final-norm": f"final-norm {MINILM} {_PLACES} $TEXT --limit 12 --length 128",
-    "smollm2-paragraphs": f"final-norm {SMOLLM2} {_PARAGRAPHS}",
-    "gemma-paragraphs": f"final-norm {GEMMA} {_PARAGRAPHS}",
-    "gemma-vocabulary": f"vocabulary {GEMMA} --models-dir $WEIGHTS --no-head --no-figures",
     "logits-minilm": f"attention {MINILM} --models-dir $WEIGHTS --limit 2 --no-figures",
     "logits-distilbert": "attention distilbert/distilbert-base-cased-grammar --models-dir $WEIGHTS --limit 2"
     " --no-figures",
