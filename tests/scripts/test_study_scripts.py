@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from scipy.stats import spearmanr
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
@@ -77,9 +78,15 @@ def test_probes_and_their_summary(grid: Path, text: Path, docs: Path, monkeypatc
     for name, make in few.items():
         monkeypatch.setattr(downstream, name, lambda count, make=make: make(count // 10))
     monkeypatch.setattr(downstream, "link", lambda file, count, make=downstream.link: make(file, count // 10))
+    (docs / "series" / "seed-0").mkdir(parents=True)
+    (docs / "series" / "seed-0" / "checkpoint-8192").symlink_to(downstream.SERIES / "seed-0" / "checkpoint-8192")
+    monkeypatch.setattr(downstream, "SERIES", docs / "series")
     downstream.main(grid, text, docs)
     lines = table(docs, "downstream.csv")
     assert len(lines) == len(PLAN) * 2 * 3 * 3  # arms, seeds, tasks, sites
+    along = table(docs, "downstream-series.csv")
+    assert {(one["seed"], one["step"]) for one in along} == {("0", "8192")}
+    assert list(dict.fromkeys(one["site"] for one in along)) == ["embeddings", *(f"block.{k}" for k in range(4))]
     downstream.main(grid, text, docs)
     assert table(docs, "downstream.csv") == lines  # nothing is probed twice
     (docs / "downstream.md").write_text("Before.\n\n| task | site |\n\nAfter.\n")
@@ -96,6 +103,20 @@ def test_probes_and_their_summary(grid: Path, text: Path, docs: Path, monkeypatc
     }
     gain = np.mean([mine["clm", seed] - mine["softmax", seed] for seed in "01"])
     assert float(one["difference"]) == pytest.approx(gain, abs=1e-4)
+    tied = table(docs, "downstream-correlations.csv")
+    own = [line for line in lines if (line["task"], line["site"]) == ("link", "block.0")]
+    ranks = [[float(line[name]) for line in own] for name in ("mean_cosine", "accuracy")]
+    rho = next(line for line in tied if (line["task"], line["site"], line["without"]) == ("link", "block.0", ""))
+    assert float(rho["spearman"]) == pytest.approx(spearmanr(*ranks).statistic, abs=1e-3)
+    within: dict[str, list[float]] = {}
+    for arm, seed in mine:
+        own = [line for line in lines if (line["arm"], line["seed"], line["task"]) == (arm, seed, "link")]
+        ranks = [[float(line[name]) for line in own] for name in ("mean_cosine", "accuracy")]
+        if len(set(ranks[1])) > 1:
+            within.setdefault(seed, []).append(spearmanr(*ranks).statistic)
+    sites = next(line for line in tied if (line["task"], line["over"]) == ("link", "sites"))
+    assert float(sites["spearman"]) == pytest.approx(np.mean([np.mean(v) for v in within.values()]), abs=1e-3)
+    assert (docs / "figures" / "downstream-series.png").stat().st_size > 5000
 
 
 def test_the_cosine_of_the_probes_is_that_of_all_pairs(grid: Path, text: Path) -> None:

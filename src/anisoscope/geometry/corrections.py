@@ -64,7 +64,7 @@ class Affine:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """What is kept of it."""
+        """The arrays that are stored."""
         kept = {"mean": self.mean, "matrix": self.matrix, "axes": self.axes, "gains": self.gains}
         return {name: array for name, array in kept.items() if array is not None}
 
@@ -104,7 +104,7 @@ class Corrections:
     level: float = 0.0
 
     def affine(self, method: str, *, dims: int | None = None) -> Affine:
-        """The map of a method; with `dims` it ends in so many dimensions, those in which the result varies most."""
+        """The map of a method; with `dims` its result has that many dimensions, those in which it varies most."""
         d = len(self.mean)
         if method == "none":
             return Affine(np.zeros(d), np.ones(d))

@@ -176,7 +176,7 @@ class Remedy:
     # -- files -------------------------------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
-        """What is kept of it."""
+        """The arrays that are stored."""
         made = self.fitted()
         kept = made.arrays if self.query_mean is None else made.arrays | {"mean.query": self.query_mean}
         return kept if self.floor is None else kept | {"floor.levels": LEVELS, "floor.values": self.floor}
