@@ -62,7 +62,7 @@ def over_trainings(found: Probes, without: str = "") -> list[dict[str, object]]:
     lines: list[dict[str, object]] = []
     for (task, site), arms in found.items():
         points = [one for arm, seeds in arms.items() if arm != without for one in seeds.values()]
-        rho, p = spearmanr([c for _, c in points], [a for a, _ in points])
+        rho, p = np.array(spearmanr([c for _, c in points], [a for a, _ in points]), dtype=float)
         lines.append({"task": task, "over": "trainings", "site": site, "without": without, "n": len(points)})
         lines[-1] |= {"spearman": f"{rho:.3f}", "p": float(p)}
     return corrected(lines)
@@ -79,7 +79,8 @@ def over_sites(found: Probes) -> list[dict[str, object]]:
         for arm, seed in [(arm, seed) for arm, seeds in sites[0].items() for seed in seeds]:
             pairs = [site[arm][seed] for site in sites]
             if len({a for a, _ in pairs}) > 1:
-                by_seed.setdefault(seed, []).append(spearmanr([c for _, c in pairs], [a for a, _ in pairs])[0])
+                rho = np.array(spearmanr([c for _, c in pairs], [a for a, _ in pairs]), dtype=float)[0]
+                by_seed.setdefault(seed, []).append(float(rho))
         means = [float(np.mean(values)) for values in by_seed.values()]
         low, high = interval_over_draws(means)
         line: dict[str, object] = {"task": task, "over": "sites", "n": sum(map(len, by_seed.values()))}

@@ -59,7 +59,7 @@ def vectors_by_onnx(model: Path, package: Path, sentences: list[str]) -> np.ndar
     for line in sentences:
         read = tokenizer(line, truncation=True, max_length=256, return_tensors="np", return_token_type_ids=True)
         states = session.run(None, {name: read[name].astype(np.int64) for name in asked})[0]
-        found.append(states[0].mean(axis=0))
+        found.append(np.asarray(states)[0].mean(axis=0))
     return np.stack(found) / np.linalg.norm(found, axis=1, keepdims=True)
 
 

@@ -7,7 +7,7 @@
     python scripts/encoder_versions.py WEIGHTS TEXT anisoscope-runs/made       # before the last dozen of commands
 
 WEIGHTS is the mirror that the first line makes, TEXT the WikiText-2 validation split. Runs that are finished are used
-again; figures (SVG, PNG) and small tables (CSV) go to docs/gallery, those of `intervene` to docs/studies. In the
+again; figures (PNG) and small tables (CSV) go to docs/gallery, those of `intervene` to docs/studies. In the
 commands, here as on the pages, `$WEIGHTS`, `$TEXT` and `$RUNS` stand for the three places, `$SERIES` for the series of
 checkpoints inside the package, `$OPENINGS` for a file that is made here (the opening paragraph of each article of TEXT,
 one per line), and `$MADE` for the folder of `encoder_versions.py`, which the walk through embeddings needs.
