@@ -212,6 +212,13 @@ def test_the_rules_of_a_verdict_are_those_of_the_code() -> None:
     assert [line for line in rules if line not in shown] == []
 
 
+def test_every_declared_metric_is_found_by_name_on_the_page_of_metrics() -> None:
+    from anisoscope.inference.metrics import METRICS
+
+    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert [name for name in METRICS if f"`{name}`" not in text] == []
+
+
 def test_the_trainer_logs_the_names_that_the_how_to_gives() -> None:
     from transformers.integrations.integration_utils import rewrite_logs
 

@@ -11,8 +11,10 @@ import pytest
 from matplotlib.text import Text
 
 import anisoscope
+import report_runs
 from anisoscope.report.figures import figures_of
 from anisoscope.report.figures.calibrate import figure_calibration
+from anisoscope.runs.store import Run
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +69,17 @@ def test_two_clouds_show_cosines_and_what_they_share(files: list[Path], tmp_path
     alone = anisoscope.vectors(files[0], neighbours=False, out=tmp_path / "alone").run
     assert alone is not None
     assert not figures_of(alone)
+
+
+def test_intervals_are_announced_only_where_they_are_drawn(tmp_path: Path) -> None:
+    def told(run: Run, name: str) -> bool:
+        return "bars: 95 %" in (figures_of(run)[name](run).get_supxlabel() or "")
+
+    judged = report_runs.gate_run(tmp_path / "gate")
+    assert told(judged, "gate")
+    without = [{**one, "low": None, "high": None} for one in judged.manifest["verdicts"]]
+    assert not told(replace(judged, manifest={**judged.manifest, "verdicts": without}), "gate")
+    assert not told(report_runs.clouds_run(tmp_path / "clouds"), "two_clouds")
 
 
 def test_the_titles_of_a_calibration_stand_apart(files: list[Path], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,7 @@ def test_many_arms_are_rows_by_their_loss(tmp_path: Path) -> None:
     assert names == [f"arm {k}" for k in sorted(range(8), key=lambda k: -(3 * k % 8))]
     means = [line.get_xdata()[0] for line in cosine.lines if line.get_marker() == "o"]
     assert means == pytest.approx([0.1 * int(name[-1]) for name in names])
+    assert not [text for text in figure.texts if "95 %" in text.get_text()]  # one seed: no bars, and none announced
+    known = [replace(row, low=0.0, high=9.0) for row in rows]
+    several = figure_variants(write_run(tmp_path / "several", command="variants", settings={}, rows=known, verdict=""))
+    assert [text for text in several.texts if "bars: 95 % intervals" in text.get_text()]

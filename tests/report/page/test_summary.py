@@ -49,6 +49,28 @@ def test_the_training_speaks_first_and_names_its_peak(tmp_path):
     assert found[-1].title == "Isotropic reference"
 
 
+@pytest.mark.parametrize(
+    ("course", "said"),
+    [
+        (
+            (0.05, 0.98, 0.14),
+            "During training, the average cosine of m reaches 0.98 at step 64 (block.0)",
+        ),
+        (
+            (0.6, 0.2, 0.14),
+            "The average cosine of m is highest at the beginning: 0.6 at step 0 (block.0)",
+        ),
+    ],
+)
+def test_the_headline_of_a_training_is_its_extreme(course, said, tmp_path):
+    rows = [
+        Row(model="m", site="block.0", metric="mean_cosine", value=value, step=step)
+        for step, value in zip((0, 64, 8192), course, strict=True)
+    ]
+    run = write_run(tmp_path / "run", command="sweep", settings={}, rows=rows, protocol={})
+    assert told([run])[0] == said + "; at the end, step 8,192, no site is above 0.14."
+
+
 def test_a_series_is_judged_by_its_last_step(tmp_path):
     _, (card,) = told([report_runs.series_run(tmp_path / "run", steps=(0, 700))])
     assert card.title == "org/series, step 700"

@@ -13,6 +13,8 @@ from anisoscope.accumulate.keys import GROUPS, group_of
 from anisoscope.errors import InputError, StoreError, UsageError
 from anisoscope.geometry import corrections
 from anisoscope.results import Result
+from anisoscope.runs.table import Row
+from anisoscope.studies.calibrate.advice import advice
 from encoders import MINILM, sentence_folder
 
 N, D = 600, 8
@@ -187,3 +189,33 @@ def test_a_floor_of_nothing_has_no_sign() -> None:
     floor = values(found)["raw", "floor_mean", None]
     assert -0.005 < floor < 0
     assert "cosine 0.00 on average" in found._repr_html_()
+
+
+def correction(site: str, threshold: float, gain: float | None = None) -> list[Row]:
+    """A correction with its threshold at 1 % and, with labelled pairs, what it gains in search."""
+    found = [Row(site=site, metric="threshold", at=0.01, value=threshold, low=threshold - 0.01, high=threshold + 0.01)]
+    if gain is not None:
+        found += [Row(site=site, metric="ndcg_difference", value=gain, low=gain - 0.01, high=gain + 0.01)]
+    return [*found, Row(site=site, metric="neighbour_overlap", value=0.5)]
+
+
+RAW = [
+    *(Row(site="raw", metric="floor_mean", value=0.4), Row(site="raw", metric="floor_sd", value=0.1)),
+    *(Row(site="raw", metric="ndcg", value=0.6), *correction("raw", 0.73)[:1]),
+]
+
+
+def test_the_advice_is_what_lowered_the_threshold_most_and_warns_of_what_raised_it() -> None:
+    said = advice([*RAW, *correction("centred", 0.79), *correction("without_top", 0.5), *correction("whitened", 0.32)])
+    assert "Whitening lowers it most, to 0.32, and keeps 50 % of the ten nearest neighbours" in said
+    assert said.endswith("Beware: centring raises it to 0.79.")
+    within = advice([*RAW, *correction("centred", 0.72)])
+    assert "No correction lowers the threshold by more than its interval." in within
+    assert "Beware" not in within
+
+
+def test_with_labelled_pairs_the_gain_in_search_decides_whatever_the_threshold_does() -> None:
+    said = advice([*RAW, *correction("centred", 0.72, gain=0.05), *correction("whitened", 0.32, gain=-0.2)])
+    assert "nDCG@10 is 0.600 as it is. Centring helps most: +0.050" in said
+    assert said.endswith("Beware: whitening costs 0.200.")
+    assert "nothing is worth doing" in advice([*RAW, *correction("whitened", 0.32, gain=0.005)])

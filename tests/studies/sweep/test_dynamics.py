@@ -132,6 +132,24 @@ def test_heads_beyond_the_null_are_counted() -> None:
     assert "0 → 2 of 3 (1 common, 1 opposite" in training_verdict(before + rows, {"block.0": 16})
 
 
+@pytest.mark.parametrize(
+    ("course", "told"),
+    [
+        (
+            (0.05, 0.98, 0.14),
+            "0.05 at step 0, rises to 0.98 at step 64 (block.0, a collapse) and ends at 0.14 at step 8,",
+        ),
+        ((0.05, 0.50, 0.14), "0.05 at step 0, rises to 0.50 at step 64 (block.0) and ends at 0.14 at step 8,192."),
+        ((0.60, 0.20, 0.50), "0.60 at step 0, falls to 0.20 at step 64 and ends at 0.50 at step 8,192."),
+        ((0.10, 0.15, 0.14), "0.10 at step 0 and 0.14 at step 8,192."),
+    ],
+)
+def test_the_story_of_a_training_is_its_extremes(course: tuple[float, ...], told: str) -> None:
+    about = {"site": "block.0", "layer": 0, "metric": "mean_cosine"}
+    rows = [Row(step=step, value=value, **about) for step, value in zip((0, 64, 8192), course, strict=True)]
+    assert training_verdict(rows, {}).startswith(f"The highest average cosine of a block is {told}")
+
+
 # -- sweeps ------------------------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from anisoscope.report.figures.style import FAINT, WIDE, colour, style
+from anisoscope.report.figures.style import FAINT, WIDE, bars_told, colour, style
 from anisoscope.runs.store import Run
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ def figure_gate(run: Run) -> Figure:
         for panel, one in zip(panels[:, 0], judged, strict=True):
             _line(panel, one)
             panel.set_title(f"{one['site']}, {one['rule']}: {one['outcome']}", loc="left")
-        figure.supxlabel("grey: what the rule allows; bars: 95 % intervals", fontsize=6.5)
+        told = bars_told((one["low"], one["high"]) for one in judged)
+        figure.supxlabel(f"grey: what the rule allows{told}", fontsize=6.5)
     return figure
 
 

@@ -15,7 +15,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from anisoscope.report.figures.style import FAINT, INK, NULL, PALETTE, WIDE, colour, footnote, marker, null_line, style
+from anisoscope.report.figures.style import (
+    FAINT,
+    INK,
+    NULL,
+    PALETTE,
+    WIDE,
+    bars_told,
+    colour,
+    footnote,
+    marker,
+    null_line,
+    style,
+)
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -79,7 +91,8 @@ def rank_arms(rows: Sequence[Row], ranked: Sequence[str], *, control: str) -> Fi
         nulls = [row.null for row in mine if row.null is not None]
         if nulls:
             axes.axvline(nulls[0], color=NULL, linestyle=":", linewidth=1)
-    words = "mean over blocks and seeds with its 95 % interval over seeds; small: each block; dotted: the null"
+    told = bars_told((row.low, row.high) for row in rows)
+    words = f"mean over blocks and seeds{told}; small: each block; dotted: the null"
     footnote(figure, f"{words}; blue: {control.replace('_', ' ')}")
     return figure
 
@@ -92,8 +105,8 @@ def rank_differences(rows: Sequence[Row], ranked: Sequence[str], *, control: str
     for axes, (metric, title) in zip(grid, (("validation_loss", "Loss (nats)"), *CHANGES), strict=True):
         draw_arms(axes, [row for row in rows if row.metric == f"{metric}_difference"], ranked, title, control=control)
         axes.axvline(0, color=NULL, linestyle=":", linewidth=1)
-    words = f"change against {control.replace('_', ' ')} (dotted) within seeds, mean over blocks; bars: 95 % over seeds"
-    footnote(figure, f"{words}; small: each block")
+    words = f"change against {control.replace('_', ' ')} (dotted) within seeds, mean over blocks"
+    footnote(figure, f"{words}{bars_told((row.low, row.high) for row in rows)}; small: each block")
     return figure
 
 

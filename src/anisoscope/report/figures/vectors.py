@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from anisoscope.inference.metrics import METRICS
-from anisoscope.report.figures.style import NULL, WIDE, colour, style
+from anisoscope.report.figures.style import NULL, WIDE, bars_told, colour, style
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -35,7 +35,8 @@ def figure_two_clouds(run: Run) -> Figure:
         _points(right, shared, 1)
         left.set(title="average cosine")
         right.set(title="what they share", xlim=(-0.03, 1.03))
-        figure.supxlabel("vertical marks: by chance; bars: 95 % intervals", fontsize=6.5)
+        told = bars_told((row.low, row.high) for _, row in (*cosines, *shared))
+        figure.supxlabel(f"vertical marks: by chance{told}", fontsize=6.5)
     return figure
 
 

@@ -61,8 +61,10 @@ def _training(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Sub
         if top.step == last:
             said = f"The average cosine of {name} is highest at the end of its training"
             return f"{said}: {brief(top.value)} at step {last:,} ({top.site})."
-        peak = f"reaches {brief(top.value)} at step {top.step:,} ({top.site})"
-        said = f"During training, the average cosine of {name} {peak}"
+        where = f"{brief(top.value)} at step {top.step:,} ({top.site})"
+        said = f"During training, the average cosine of {name} reaches {where}"
+        if top.step == min(row.step or 0 for row in mine):
+            said = f"The average cosine of {name} is highest at the beginning: {where}"
         return f"{said}; at the end, step {last:,}, no site is above {brief(end.value)}."
     return ""
 

@@ -13,7 +13,7 @@ a layer is of the mean over heads, so it knows that heads vary together. Nulls: 
 | `query_drift_ratio`, `key_drift_ratio` | ‖Q̄‖²/E‖q‖², ‖K̄‖²/E‖k‖² |
 | `query_mean_cosine`, `key_mean_cosine` | over all pairs of queries, of keys |
 | `entropy`, `entropy_normalised` | of a row, in nats (figure 15); over log m |
-| `max_`, `median_`, `min_probability` | of a row (figure 9) |
+| `max_probability`, `median_probability`, `min_probability` | of a row (figure 9) |
 | `sequence_max`, `sequence_min` | probabilities over all rows of a sequence (figure 10) |
 | `sink_share`, `self_share` | probability of the first key, of the own position |
 | `query_norm`, `key_norm`, `value_norm` | average norms; values where attention goes through the library's interface |

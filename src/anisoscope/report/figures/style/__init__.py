@@ -7,7 +7,7 @@ every figure of a run because colours go by the order of the models, not by what
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -137,6 +137,15 @@ def missing(run: Run, got: str, command: str) -> StoreError:
 def stand_in(figure: Figure, what: str = "stand-in models, not the published checkpoints") -> None:
     """Mark a figure whose models are stand-ins."""
     footnote(figure, f"STAND-IN: {what}", shade="#B00020")
+
+
+def bars_told(ends: Iterable[tuple[float | None, float | None]]) -> str:
+    """What bars are, said only where some interval is known and so drawn.
+
+    >>> bars_told([(None, None), (0.1, 0.3)]), bars_told([(None, None)])
+    ('; bars: 95 % intervals', '')
+    """
+    return "; bars: 95 % intervals" if any(None not in pair for pair in ends) else ""
 
 
 def footnote(figure: Figure, text: str, *, shade: str = NULL) -> None:

@@ -13,6 +13,8 @@ export function number(value) {
 
 export const between = (low, high) => (low === null || high === null ? "" : `${number(low)} … ${number(high)}`);
 export const interval = (i) => between(T.low[i], T.high[i]);
+// Of bars: what they are, said only where some are drawn.
+export const barsTold = (rows) => (rows.some(interval) ? "bars: 95 % intervals; " : "");
 export const spaced = (name) => name.replaceAll("_", " ");
 
 // Plotly reads a little HTML in texts; names are shown as they are.

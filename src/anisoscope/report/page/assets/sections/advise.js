@@ -7,6 +7,7 @@ import { data, distinct, SUBJECTS, T } from "../core/data.js";
 import { element, grid } from "../core/dom.js";
 import { register } from "../core/sections.js";
 import { plainTable } from "../core/table.js";
+import { barsTold } from "../core/text.js";
 
 const WORDS = {
   raw: "as they are, leading dimensions",
@@ -99,7 +100,7 @@ register({
     select(bar, "Stored", options(Object.keys(WORDS), (name) => WORDS[name]), view, "correction");
     const chart = new Chart(grid(host), {
       title: () => `Neighbours kept: ${WORDS[view.correction]}`,
-      caption: () => "bars: 95 % intervals; dotted: forecast from mean and covariance",
+      caption: () => `${barsTold(rowsOf(view.run))}dotted: forecast from mean and covariance`,
       height: 420,
       build: (t) => picture(view.run, view.correction, t),
     });

@@ -105,8 +105,8 @@ register({
   leads: 80,
   name: "Block",
   title: "The untrained block",
-  intro: "What a common drift of norm N, added to the inputs, does to a block before any training. Bands are 95 % " +
-    "intervals over draws of weights, vectors and direction.",
+  intro: "What a common drift of norm N, added to the inputs, does to a block before any training. A band is the " +
+    "95 % interval over several draws of weights, vectors and direction.",
   wants: (found) => swept(found).length > 0,
   lead(found) {
     const view = { ...first(found), norm: null };

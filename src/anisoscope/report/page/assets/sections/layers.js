@@ -7,6 +7,7 @@ import { grid } from "../core/dom.js";
 import { layerChart } from "../core/layer_chart.js";
 import { withParts } from "../core/lines.js";
 import { register } from "../core/sections.js";
+import { interval } from "../core/text.js";
 
 const PARTS = " Thin dashes: what attention adds in each block; with dots: what the MLP adds.";
 const POSITIONS = { all: "all", rest: "without the first", first: "first only" };
@@ -17,14 +18,16 @@ register({
   leads: 20,
   name: "Layers",
   title: "By layer",
-  intro: "Each metric along the sites of a model, with its 95 % interval. Dotted: what isotropic vectors of the same " +
+  intro:
+    "Each metric along the sites of a model; a band is its 95 % interval. Dotted: what isotropic vectors of the same " +
     "number and dimension would give, in the colour of the model where models differ.",
   wants: (found) => found.layered.size > 0,
   lead: (found) =>
     found.layered.has("mean_cosine") && {
       title: () => "Average cosine by layer",
       caption: () =>
-        "over all pairs of different vectors, with its 95 % interval" +
+        "over all pairs of different vectors" +
+        (found.layered.get("mean_cosine").some(interval) ? ", with its 95 % interval" : "") +
         (withParts(found.layered.get("mean_cosine")) ? `.${PARTS}` : ""),
       height: 400,
       build: (t) => layerChart({ metric: "mean_cosine", mark: true }, t),

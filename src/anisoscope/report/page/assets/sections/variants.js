@@ -9,7 +9,7 @@ import { element, grid, panel } from "../core/dom.js";
 import { rowTable } from "../core/files.js";
 import { register } from "../core/sections.js";
 import { plainTable } from "../core/table.js";
-import { between, extremes, hover, shown } from "../core/text.js";
+import { barsTold, between, extremes, hover, shown } from "../core/text.js";
 
 const DIFFERENCE = "_difference";
 const rowsOf = (found) =>
@@ -83,8 +83,9 @@ const order = (rows) => {
 };
 const first = (rows) => ({ metric: order(rows), site: sitesOf(rows, order(rows))[0] });
 function caption(rows, { metric, site }) {
-  const known = rows.some((i) => T.metric[i] === metric && T.site[i] === site && T.null[i] !== null);
-  return `large: mean over seeds with its 95 % interval; small: each seed${known ? "; dotted: isotropic" : ""}`;
+  const mine = rows.filter((i) => T.metric[i] === metric && T.site[i] === site);
+  const known = mine.some((i) => T.null[i] !== null) ? "; dotted: isotropic" : "";
+  return `large: mean over seeds; ${barsTold(mine)}small: each seed${known}`;
 }
 
 register({
