@@ -48,10 +48,7 @@ class Saved:
         kinds = {"done": int, "finished": bool, "about": dict, "notes": list, "state": str, "sha256": str}
         right = all(isinstance(getattr(self, name), kind) for name, kind in kinds.items())
         return (
-            right
-            and isinstance(self.batch_tokens, int | None)
-            and self.done >= 0
-            and self.state in ("", self._name())
+            right and isinstance(self.batch_tokens, int | None) and self.done >= 0 and self.state in ("", self._name())
         )
 
     def _name(self) -> str:
