@@ -217,6 +217,21 @@ def test_thresholds_by_rate_are_not_taken_for_percentiles_by_cosine(opened, tmp_
     assert panel.locator("details tbody tr").all_inner_texts() == ["0.05\t0.25", "0.5\t25"]
 
 
+def test_one_cloud_opens_with_the_histogram_of_its_similarities_with_floor_and_threshold(opened, tmp_path):
+    page = opened(write_page([report_runs.vectors_run(tmp_path / "x", 0.4)], tmp_path / "page.html"), width=390)
+    figure = page.locator("#lead figure")
+    assert [line["name"] for line in drawn(figure)] == ["isotropic", "x"]
+    labels = "plot => plot.layout.annotations.map(({text}) => text)"
+    assert sorted(figure.locator(".plot").evaluate(labels)) == ["5 %: 0.7", "floor: 0.4"]
+
+
+def test_a_p_value_too_small_for_a_number_is_not_called_0(opened, tmp_path):
+    page = opened(
+        write_page([report_runs.vectors_run(tmp_path / "x")], tmp_path / "page.html"), at="#table?metric=rayleigh_p"
+    )
+    assert "\t< 1e-12\t" in page.locator("#table tbody tr").first.inner_text()
+
+
 def test_seeds_are_lines_of_their_own(opened, tmp_path):
     run = report_runs.series_run(tmp_path / "run", steps=(0, 10), seeds=(0, 1))
     page = opened(write_page([run], tmp_path / "page.html"))

@@ -1,4 +1,4 @@
-"""Histograms of the cosine of unrelated pairs, by correction, and the isotropic one, on one axis."""
+"""Histograms of the cosine of unrelated pairs, by correction or cloud, and the isotropic one, on one axis."""
 
 from __future__ import annotations
 
