@@ -16,6 +16,12 @@ ORDER = ("raw", "centred", "without_top", "whitened")
 
 
 def pictures(run: Run, arrays: Mapping[str, NDArray[Any]]) -> Iterator[dict[str, Any]]:
+    if run.command != "vectors":
+        yield from histograms(arrays)
+
+
+def histograms(arrays: Mapping[str, NDArray[Any]]) -> Iterator[dict[str, Any]]:
+    """The histograms of a run, cut to where any of them is more than nothing."""
     curves = {parts["correction"]: array for parts, array in find(arrays, "histogram")}
     if not curves:
         return

@@ -95,7 +95,7 @@ register({
     "the threshold.",
   wants: (found) => found.study.has("calibrate"),
   lead(found) {
-    const run = found.pictures.calibrate.find((one) => data.runs[one.run].command === "calibrate")?.run;
+    const run = found.pictures.calibrate[0]?.run;
     return run !== undefined && {
       title: () => "Cosine of unrelated pairs",
       caption: () => "dashed: the floor, and the threshold for each rate of false positives",

@@ -90,7 +90,7 @@ register({
       const view = new View("norms", { site: sites.at(-1) }, { allowed: { site: () => sites } });
       if (sites.length > 1) select(controls(host), "Norm after", options(sites), view, "site");
       const chart = new Chart(grid(host), {
-        title: () => `Average cosine after the norm of ${view.site}`,
+        title: () => `Average cosine after ${view.site.endsWith("norm") ? "" : "the norm of "}${view.site}`,
         caption: () => "all pairs of a seeded sample of the vectors",
         height: 270,
         build: (t) => points(rows.filter((i) => withoutAblation(T.site[i]) === view.site), t),

@@ -3,8 +3,8 @@ import { View } from "../core/address.js";
 import { bars, heightFor, nameAxis, nullTicks } from "../core/bars.js";
 import { axis, Chart, legendAbove, visible } from "../core/chart.js";
 import { controls, metricOptions, select } from "../core/controls.js";
-import { colourOf } from "../core/colours.js";
-import { data, distinct, meaning, SECTIONED, SUBJECTS, T, title } from "../core/data.js";
+import { colourOf, theme } from "../core/colours.js";
+import { distinct, meaning, SECTIONED, SUBJECTS, T, title } from "../core/data.js";
 import { grid } from "../core/dom.js";
 import { rowTable } from "../core/files.js";
 import { density, marks } from "../core/histogram.js";
@@ -45,8 +45,7 @@ function barChart(rows, t) {
 
 // The cosines of sampled pairs of each cloud, beside isotropic ones. One cloud has its floor and thresholds marked.
 function curves(found, t) {
-  const pictures = found.pictures.calibrate.filter((one) => data.runs[one.run].command === "vectors");
-  return pictures.flatMap(({ run, x, curves: drawn }) => {
+  return found.pictures.vectors.flatMap(({ run, x, curves: drawn }) => {
     const subject = SUBJECTS.findIndex((one) => one.run === run), sites = Object.keys(drawn);
     return sites.map((site) => ({
       subject,
@@ -95,12 +94,15 @@ function histogram(found, rows, t) {
 
 const similarities = (found, rows) => ({
   title: () => "Similarities of pairs",
-  caption: () =>
-    "of sampled vectors; dashed for one cloud: the floor (average) and the similarity that 5 % and 1 % of pairs exceed",
+  caption: () => {
+    const clouds = curves(found, theme()).filter((one) => one.site !== "isotropic").length;
+    const marked = "; dashed: the floor (their average) and the similarity that 5 % and 1 % of them exceed";
+    return `cosines of sampled pairs, beside isotropic ones${clouds > 1 ? "" : marked}`;
+  },
   height: 380,
   build: (t) => histogram(found, rows, t),
 });
-const hasHistogram = (found) => found.pictures.calibrate.some((one) => data.runs[one.run].command === "vectors");
+const hasHistogram = (found) => found.pictures.vectors.length > 0;
 
 register({
   id: "vectors",
