@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -239,12 +240,9 @@ def advise_run(folder: Path) -> Run:
 
 
 def calibrate_run(folder: Path) -> Run:
-    edges = np.linspace(-1, 1, 201)
-    middle = (edges[1:] + edges[:-1]) / 2
-    arrays = {"edges": edges, "null": np.exp(-(middle**2) * 50)}
+    floors = {"raw": 0.6, "centred": 0.0}
     rows = []
-    for site, floor in (("raw", 0.6), ("centred", 0.0)):
-        arrays[f"histogram.{site}"] = np.exp(-((middle - floor) ** 2) * 40)
+    for site, floor in floors.items():
         rows.append(
             Row(site=site, metric="floor_mean", value=floor, low=floor - 0.01, high=floor + 0.01, null=0.0, n=500)
         )
@@ -257,7 +255,7 @@ def calibrate_run(folder: Path) -> Run:
         command="calibrate",
         settings={"files": ["x.npy"]},
         rows=rows,
-        arrays=arrays,
+        arrays=_histograms(**floors),
         protocol={},
         verdict="unrelated pairs have cosine 0.60",
     )
@@ -268,8 +266,16 @@ def vectors_run(folder: Path, cosine: float = 0.4) -> Run:
     rows = [row for row in site_rows("", "vectors", None, cosine) if row.positions == "all"]
     for level, place in (("05", -0.3), ("25", -0.1), ("50", 0.0), ("75", 0.1), ("95", 0.3)):
         rows.append(Row(site="vectors", metric=f"cosine_q{level}", value=cosine + place, null=place / 2, n=4096))
-    about = {"verdict": "drifted", "verdicts": verdicts_of(rows)}
+    rows = [replace(row, value=0.0) if row.metric == "rayleigh_p" else row for row in rows]
+    about = {"verdict": "drifted", "verdicts": verdicts_of(rows), "arrays": _histograms(vectors=cosine)}
     return write_run(folder, command="vectors", settings={"files": ["x.npy"]}, rows=rows, protocol={}, **about)
+
+
+def _histograms(**means: float) -> dict[str, np.ndarray]:
+    edges = np.linspace(-1, 1, 201)
+    middle = (edges[1:] + edges[:-1]) / 2
+    found = {f"histogram.{name}": np.exp(-((middle - mean) ** 2) * 40) for name, mean in means.items()}
+    return {"edges": edges, "null": np.exp(-(middle**2) * 50), **found}
 
 
 def gate_run(folder: Path) -> Run:

@@ -9,6 +9,7 @@ import time
 import pytest
 
 import report_runs
+from anisoscope.report.figures.style import PALETTE
 from anisoscope.report.page.write import write_page
 from anisoscope.runs.store import write_run
 from anisoscope.runs.table import Row
@@ -215,6 +216,42 @@ def test_thresholds_by_rate_are_not_taken_for_percentiles_by_cosine(opened, tmp_
     assert [line[0] for line in lines] == ["mean of the floor", "threshold at 5 %", "threshold at 1 %"]
     panel.get_by_text("From scores to percentiles").click()
     assert panel.locator("details tbody tr").all_inner_texts() == ["0.05\t0.25", "0.5\t25"]
+
+
+def test_one_cloud_opens_with_the_histogram_of_its_similarities_with_floor_and_threshold(opened, tmp_path):
+    page = opened(write_page([report_runs.vectors_run(tmp_path / "x", 0.4)], tmp_path / "page.html"), width=390)
+    figure = page.locator("#lead figure")
+    assert [line["name"] for line in drawn(figure)] == ["isotropic", "x"]
+    labels = "plot => plot.layout.annotations.map(({text}) => text)"
+    assert sorted(figure.locator(".plot").evaluate(labels)) == ["5 %: 0.7", "floor: 0.4"]
+
+
+def test_a_p_value_too_small_for_a_number_is_not_called_0(opened, tmp_path):
+    page = opened(
+        write_page([report_runs.vectors_run(tmp_path / "x")], tmp_path / "page.html"),
+        at="#table?table.metric=rayleigh_p",
+    )
+    assert "\t< 1e-12\t" in page.locator("#table tbody tr").first.inner_text()
+
+
+def test_two_clouds_have_the_colour_of_their_run(opened, tmp_path):
+    runs = [report_runs.vectors_run(tmp_path / "one"), report_runs.clouds_run(tmp_path / "two")]
+    page = opened(write_page(runs, tmp_path / "page.html"), color_scheme="light")
+    bars = page.locator("#clouds figure")
+    drawn(bars)
+    assert bars.locator(".plot").evaluate("plot => plot.data[0].marker.color") == PALETTE[1]
+
+
+def test_norms_inside_blocks_are_folded_and_one_model_is_not_named_in_every_line(opened, tmp_path):
+    sites = {"block.0.input_layernorm": 0, "final_norm": None}
+    rows = [Row(model="m", site=one, layer=at, metric="gain_norm", value=2.0) for one, at in sites.items()]
+    rows.append(Row(model="m", site="block.0", layer=0, metric="mean_cosine", value=0.3))
+    run = write_run(tmp_path / "run", command="final-norm", settings={}, rows=rows, protocol={}, verdict="")
+    page = opened(write_page([run], tmp_path / "page.html"))
+    lines = page.locator("#norms .panel > .scroll tbody tr").all_inner_texts()
+    assert lines == ["final_norm\t2"]
+    page.get_by_text("Norms inside the blocks").click()
+    assert page.locator("#norms details tbody tr").all_inner_texts() == ["block.0.input_layernorm\t2"]
 
 
 def test_seeds_are_lines_of_their_own(opened, tmp_path):

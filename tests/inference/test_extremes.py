@@ -55,10 +55,10 @@ def test_massive_activations_are_named() -> None:
     size = np.abs(x)
     row = size[:, 7].argmax()
     assert found["massive_activation"].value == size.max()
-    assert found["massive_activation"].note == f"dimension 7 at position {positions[row]}"
+    assert found["massive_activation"].note == f"dimension 7 of the vector at position {positions[row]} of its sequence"
     assert found["massive_activation_ratio"].value == pytest.approx(size.max() / np.median(size), rel=0.05)
     assert found["massive_dimensions"].value == 1
-    assert found["massive_dimensions"].note == "7 (position 0)"
+    assert found["massive_dimensions"].note == "dimension 7 (position 0)"
     assert found["massive_activation"].null == pytest.approx(3.9 * np.sqrt((x**2).mean()), rel=0.1)
 
 

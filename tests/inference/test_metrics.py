@@ -80,7 +80,7 @@ def test_families_take_after_what_they_are_made_of() -> None:
     before = lookup("mean_cosine_before")
     assert (before.low, before.high, before.label) == (-1.0, 1.0, "average cosine, before")
     assert lookup("cosine_q99.9").isotropic(2, 64) == pytest.approx(cosine_quantile(0.999, 64))
-    assert "unrelated" in lookup("floor_q95").meaning
+    assert "unrelated" in lookup("floor_q75").meaning
     assert (declared("cosine_q0"), declared("cosine_q100"), declared("nothing_change")) == (None, None, None)
 
 

@@ -188,3 +188,9 @@ def test_the_same_run_gives_the_same_bytes(tmp_path):
     run = run_of(layer_rows("m"), tmp_path)
     first, second = (save(figure_layers(run), tmp_path / name, "figure", formats=("svg",)) for name in ("a", "b"))
     assert first[0].read_bytes() == second[0].read_bytes()
+
+
+def test_no_model_is_drawn_in_grey_which_stands_for_nulls() -> None:
+    for one in PALETTE:
+        red, green, blue = (int(one[at : at + 2], 16) for at in (1, 3, 5))
+        assert max(red, green, blue) - min(red, green, blue) > 40

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 
 import pytest
+from rich.console import Console
+from rich.text import Text
 
 from anisoscope.runs import progress
 from anisoscope.runs.progress import track
@@ -40,14 +42,25 @@ def test_work_of_unknown_size_has_no_time_left(monkeypatch: pytest.MonkeyPatch) 
     assert stream.getvalue().splitlines()[0] == "reading: 5 lines, 20 s gone"
 
 
-def test_a_terminal_gets_a_bar_on_standard_error_that_vanishes(monkeypatch, capsys) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
+
+def test_a_terminal_gets_a_bar_on_standard_error_that_vanishes(monkeypatch, capsys) -> None:
     monkeypatch.setattr(progress, "_PATIENCE", -1.0)
     with track("measuring", total=2, stream=Terminal()) as bar:
         bar.advance(1)
         bar.describe("still measuring")
         bar.advance(1)
     assert capsys.readouterr().out == ""
+
+
+def test_a_bar_of_unknown_length_says_what_is_gone_and_asks_nothing(monkeypatch) -> None:
+    said = io.StringIO()
+    monkeypatch.setattr(progress, "_PATIENCE", -1.0)
+    monkeypatch.setattr("rich.console.Console", lambda stderr: Console(file=said, force_terminal=True, width=80))
+    with track("running", unit="windows", stream=Terminal()) as bar:
+        bar.advance(64)
+    assert "64 windows 0:00:0" in Text.from_ansi(said.getvalue()).plain
+    assert "?" not in Text.from_ansi(said.getvalue()).plain

@@ -91,6 +91,16 @@ def test_the_sums_that_a_run_keeps_measure_to_the_same(parquet: Path, tmp_path: 
     assert numbers(Measurement(tuple(again.rows), again.verdict)) == numbers(found)
 
 
+def test_a_run_keeps_the_histogram_of_the_similarities_of_its_pairs(parquet: Path, tmp_path: Path) -> None:
+    found = perform("vectors", VectorsSettings(files=[str(parquet)], group="user"), out=tmp_path / "run")
+    assert found.run is not None
+    arrays = found.run.arrays()
+    units = X.astype(float) / np.linalg.norm(X.astype(float), axis=1, keepdims=True)
+    apart = np.triu(GROUPS[:, None] != GROUPS[None, :])
+    expected, _ = np.histogram((units @ units.T)[apart], bins=arrays["edges"], density=True)
+    np.testing.assert_allclose(arrays["histogram.vectors"], expected, atol=1e-3 * expected.max())
+
+
 def test_an_isotropic_cloud_is_near_all_its_nulls() -> None:
     x = np.random.default_rng(2).standard_normal((4000, 16))
     found = anisoscope.vectors(x)

@@ -41,7 +41,9 @@ def finish(
 
         written = draw(measurement.run)
         if written and not given.get("json"):
-            say(f"figures: {', '.join(str(path) for path in written if path.suffix == '.svg')}")
+            drawn = [path for path in written if path.suffix == ".svg"]
+            many = f"{len(drawn)} in {drawn[0].parent}" if len(drawn) > 2 else ", ".join(map(str, drawn))
+            say(f"figures: {many}")
 
 
 def as_json(measurement: Measurement) -> dict[str, Any]:

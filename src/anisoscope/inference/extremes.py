@@ -46,14 +46,15 @@ def _activations(extremes: Extremes, sample: Sample, sums: Sums) -> list[Estimat
     at = int(largest.argmax())
     top = float(largest[at])
     median = float(np.median(np.abs(sample.x[:SAMPLED]))) if len(sample) else None
-    place = f"dimension {at} at position {where[at, 1]}"
+    place = f"dimension {at} of the vector at position {where[at, 1]} of its sequence"
     rms = (sums.sum_norm2 / (sums.n * sums.d)) ** 0.5
     times = expected_maximum(sums.n * sums.d, absolute=True)
     null = None if times is None or not np.isfinite(rms) else times * rms
     bar = np.inf if median is None else max(THRESHOLDS.massive_value, THRESHOLDS.massive_ratio * median)
     above = np.flatnonzero(largest > bar)
     massive = above[np.argsort(-largest[above], kind="stable")].tolist()
-    named = ", ".join(f"{k} (position {where[k, 1]})" for k in massive[:NAMED]) + " …" * (len(massive) > NAMED)
+    named = ", ".join(f"dimension {k} (position {where[k, 1]})" for k in massive[:NAMED])
+    named += " …" * (len(massive) > NAMED)
     told = {"massive_activation_ratio": (ratio(top, median or 0.0), place)}
     told |= {"massive_dimensions": (float(len(massive)), named)}
     return [

@@ -30,7 +30,7 @@ from anisoscope.inference.jackknife import jackknife, jackknife_mean
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+QUANTILES = (0.05, 0.25, 0.5, 0.75)  # the upper tail is in the thresholds
 NEIGHBOURS = 10
 _GUMBEL = 0.5615  # e^−γ: the mean of a maximum of n is about the quantile 1 − 0.5615/n
 
@@ -90,6 +90,16 @@ def measure_floor(
             found[name] += _compared(table, raw)
         values[name] = table.sorted
     return found, values
+
+
+def cosine_histograms(cosines: Mapping[str, Array], d: int) -> dict[str, Array]:
+    """The density of cosines by name, in bins of 0.01, and that of isotropic pairs in d dimensions: arrays of a run."""
+    edges = np.linspace(-1, 1, 201)
+    found = {"edges": edges, "null": np.diff(np.asarray(null.cosine_cdf(edges, d), float)) / np.diff(edges)}
+    for name, values in cosines.items():
+        counts, _ = np.histogram(np.clip(values, -1, 1), bins=edges)
+        found[f"histogram.{name}"] = counts / (counts.sum() * np.diff(edges))
+    return found
 
 
 @dataclass(frozen=True)

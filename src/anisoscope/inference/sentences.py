@@ -57,7 +57,7 @@ def _support(numbers: Numbers) -> str:
     if cosine.low is not None:
         return f"95 % interval {short(cosine.low)} to {short(cosine.high)}"
     known = "no interval" if sequences is None else f"no interval from {sequences:.0f} sequences"
-    return known if p is None else f"{known}, Rayleigh p = {p:.1g}"
+    return known if p is None else f"{known}, Rayleigh p {'< 1e-12' if p < 1e-12 else f'= {p:.1g}'}"
 
 
 def short(value: float | None) -> str:

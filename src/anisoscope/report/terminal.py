@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from anisoscope.errors import printable
 from anisoscope.inference.metrics import declared
 from anisoscope.runs.measurement import sentence_of
-from anisoscope.runs.story import Story, Table, interval, number
+from anisoscope.runs.story import Story, Table, interval, number, valued
 from anisoscope.runs.table import Row
 
 if TYPE_CHECKING:
@@ -81,13 +81,10 @@ def plain(rows: Sequence[Row]) -> Story:
     sites, names = list(dict.fromkeys(row.site for row in rows)), list(dict.fromkeys(map(_name, rows)))
     cells = {(row.site, _name(row)): row for row in rows}
     if 1 < len(sites) <= 5 and len(cells) == len(rows) == len(sites) * len(names):
-        return Story(
-            [Table(("", *sites), [[name, *(number(cells[site, name].value) for site in sites)] for name in names])]
-        )
+        return Story([Table(("", *sites), [[name, *(valued(cells[site, name]) for site in sites)] for name in names])])
     columns = ("site", "metric", "value", "95 % interval", "isotropic")
     body = [
-        [row.site, _name(row), number(row.value), interval(row), "" if row.null is None else number(row.null)]
-        for row in rows
+        [row.site, _name(row), valued(row), interval(row), "" if row.null is None else number(row.null)] for row in rows
     ]
     told = [at for at in (3, 4) if any(line[at] not in ("", line[2]) for line in body)]  # more than the value does
     kept = [*([0] if len(sites) > 1 else []), 1, 2, *told]

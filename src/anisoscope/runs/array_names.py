@@ -28,7 +28,7 @@ ARRAYS = {
     # null: the law of one pair's cosine
     "cosine": "cosine",
     "density": "density.{dimension}",
-    # calibrate: similarities of unrelated pairs
+    # calibrate, vectors: similarities of unrelated pairs, by correction or cloud
     "edges": "edges",
     "histogram": "histogram.{correction}",
     "isotropic": "null",

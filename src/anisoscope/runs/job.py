@@ -260,12 +260,13 @@ class Job:
         make: Callable[[], dict[str, Any]],
         *,
         each: Callable[[dict[str, Any], Batch], None] | None = None,
+        place: str = "",
         **changes: Any,
     ) -> Part:
         """One pass of a model over the data; the part of this process, or of all processes in the chief.
 
         `make` gives fresh observers; `changes` are options of `batches`. `each(observers, batch)` stands in for the one
-        observed forward pass of a batch.
+        observed forward pass of a batch. `place` says how far a longer piece of work is.
         """
         source = self.source(model.modality, field=changes.get("field", "data"))
         identity = {"model": model.fingerprint, "data": source.fingerprint()}
@@ -273,10 +274,10 @@ class Job:
         def work(unit: Unit, saved: Saved | None, observers: dict[str, Any]) -> dict[str, Any]:
             batches = self.batches(model, unit=unit, **changes)
             if each is None:
-                run_pass(model, batches, observers, unit=unit, saved=saved, what=f"running {label}")
+                run_pass(model, batches, observers, unit=unit, saved=saved, what=f"running {label}{place}")
             else:
                 do = partial(each, observers)
-                run_batches(batches, do, observers, unit=unit, saved=saved, what=f"running {label}")
+                run_batches(batches, do, observers, unit=unit, saved=saved, what=f"running {label}{place}")
             return self._about(model, source, batches, observers, plan=f"{unit.index}-of-{unit.of}")
 
         return self.collect(label, make, work, identity)

@@ -99,16 +99,14 @@ class _Bar:
 
     def _show(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn(self.unit),
-        )
-        self.bar = RichProgress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+        what, unit = TextColumn("{task.description}", markup=False), TextColumn(self.unit)
+        known = (BarColumn(), MofNCompleteColumn(), unit, TimeRemainingColumn(), TextColumn("left"))
+        unknown = (TextColumn("{task.completed:.0f}"), unit, TimeElapsedColumn(), TextColumn("gone"))
+        columns = (what, *(known if self.total else unknown))
+        self.bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
         self.bar.start()
         self.task = self.bar.add_task(printable(self.what), total=self.total, completed=int(self.done))
 

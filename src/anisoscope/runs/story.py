@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from anisoscope.runs.table import Row
 
 BARS = "▁▂▃▄▅▆▇█"
+_TINY = 1e-12
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,24 @@ def number(value: float | None) -> str:
     """
     if value is None:
         return "–"
-    if abs(value) < 1e-12:
+    if abs(value) < _TINY:
         return "0"
     if value == int(value) and abs(value) < 1e7:
         return f"{int(value):,}"
     return f"{value:.4g}"
+
+
+def valued(row: Row) -> str:
+    """The value of a row; a p-value too small to be told from 0 is not called 0.
+
+    >>> valued(Row(metric="rayleigh_p", value=0.0)), valued(Row(metric="drift_ratio", value=0.0))
+    ('< 1e-12', '0')
+    """
+    from anisoscope.inference.metrics import declared
+
+    metric = declared(row.metric)
+    tiny = metric is not None and metric.unit == "p" and row.value is not None and row.value < _TINY
+    return f"< {_TINY:.0e}" if tiny else number(row.value)
 
 
 def percent(share: float | None) -> str:

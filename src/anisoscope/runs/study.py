@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from anisoscope.errors import UsageError
 from anisoscope.runs.finding import entries
 from anisoscope.runs.settings import Settings, nearest
+from anisoscope.runs.table import Row, bounded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from anisoscope.runs.measurement import Measurement
     from anisoscope.runs.store import Run
     from anisoscope.runs.story import Story
-    from anisoscope.runs.table import Row
     from anisoscope.runs.work.collected import Collected
 
 RUNS_MODEL = ("device", "device_map", "batch_tokens", "models_dir", "trust_remote_code", "threads")
@@ -58,6 +58,9 @@ class Findings:
     model: Mapping[str, Any] = field(default_factory=dict)
     verdicts: Sequence[Mapping[str, Any]] = ()
     gathered: bool = False
+
+    def __post_init__(self) -> None:
+        self.rows = [bounded(row) for row in self.rows]
 
 
 def first_names(settings: Any) -> str:

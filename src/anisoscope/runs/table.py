@@ -96,6 +96,22 @@ def row_of(estimate: Estimate, like: Row = _NOTHING, **where: Any) -> Row:
     return dataclasses.replace(like, **{name: getattr(estimate, name) for name in _ESTIMATED}, **where)
 
 
+def bounded(row: Row) -> Row:
+    """The row with its interval cut to the range of its metric: symmetric intervals reach below a probability of 0.
+
+    >>> bounded(Row(metric="min_probability", value=0.01, low=-0.02, high=0.04)).low
+    0.0
+    """
+    from anisoscope.inference.metrics import declared
+
+    metric = declared(row.metric)
+    if metric is None or row.value is None or row.low is None or row.high is None:
+        return row
+    low = row.low if metric.low is None else max(row.low, min(metric.low, row.value))
+    high = row.high if metric.high is None else min(row.high, max(metric.high, row.value))
+    return row if (low, high) == (row.low, row.high) else dataclasses.replace(row, low=low, high=high)
+
+
 def _missing_if_not_finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 

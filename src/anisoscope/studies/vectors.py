@@ -15,7 +15,7 @@ from anisoscope.errors import InputError, UsageError
 from anisoscope.inference.verdict import Verdict
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Sample, option
-from anisoscope.runs.story import Story, Table, interval, number, percent
+from anisoscope.runs.story import Story, Table, interval, number, percent, valued
 from anisoscope.runs.study import SHARED, Findings, Study, words_of
 from anisoscope.runs.table import Row
 from anisoscope.runs.work.collected import Collected
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from anisoscope.runs.work.collected import Part
 
 SITE = "vectors"
+PAIRED = 1024  # sampled vectors whose pairs make the histogram of similarities
 
 
 class VectorFiles(Sample):
@@ -168,7 +169,20 @@ def conclude(settings: VectorsSettings, collected: Collected) -> Findings:
         rows += [Row(site=two_clouds.PAIR, **asdict(one), protocol=words_of(protocol)) for one in found]
         cosines = [row.value for row in rows if (row.metric, row.positions) == ("mean_cosine", "all")]
         said = two_clouds.sentence(found, cosines)
-    return Findings(rows, said, notes_of=notes, protocol=protocol, data=data, verdicts=verdicts)
+    arrays = _similarities(moments) if settings.neighbours else {}
+    return Findings(rows, said, arrays, notes_of=notes, protocol=protocol, data=data, verdicts=verdicts)
+
+
+def _similarities(moments: Mapping[str, Any]) -> dict[str, Any]:
+    """Histograms of the cosines of sampled pairs, of different sequences, by cloud."""
+    from anisoscope.inference.floor import HeldOut, cosine_histograms, similarities
+
+    samples = {label or SITE: one.sample() for label, one in moments.items()}
+    held = {name: HeldOut(one.x[:PAIRED].astype(float), one.keys[:PAIRED]) for name, one in samples.items()}
+    found = {name: similarities(rows, lambda x: x) for name, rows in held.items()}
+    return cosine_histograms(
+        {name: one.cosines[one.once] for name, one in found.items() if one.once.any()}, moments[""].d
+    )
 
 
 def check_something(sums: Any) -> None:
@@ -205,7 +219,7 @@ def story(rows: Sequence[Row]) -> Story:
 
     def line(name: str) -> list[str]:
         row = by_name[name]
-        return [METRICS[name].label, number(row.value), interval(row), "" if row.null is None else number(row.null)]
+        return [METRICS[name].label, valued(row), interval(row), "" if row.null is None else number(row.null)]
 
     known = [name for name in METRICS if name in by_name and by_name[name].value is not None]
     more = [

@@ -85,6 +85,7 @@ _DIRECTIONS = (
         "direction",
         0.0,
         1.0,
+        "p",
         null=constant(0.5),
     ),
     Metric(
@@ -284,6 +285,7 @@ _NEIGHBOURHOOD = (
         "p-value of the test that directions are uniform, against a preferred axis.",
         low=0.0,
         high=1.0,
+        unit="p",
         null=constant(0.5),
     ),
 )

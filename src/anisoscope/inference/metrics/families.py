@@ -3,7 +3,7 @@
 | name | is |
 |---|---|
 | `cosine_q97.5` | a quantile of the cosine of single pairs |
-| `floor_q95` | a quantile of the cosine of unrelated pairs |
+| `floor_q75` | a quantile of the cosine of unrelated pairs |
 | `X_change` | X under an intervention minus X of the untouched model |
 | `X_difference` | X of an arm of a study minus X of its control |
 | `X_before`, `X_after` | X on both sides of what is studied: two runs, the input and the output of a norm |
@@ -49,7 +49,7 @@ def _quantile(name: str, kind: str, level: float) -> Metric | None:
     if kind == "cosine":
         return found
     meaning = f"Cosine that {100 * level:g} % of unrelated pairs stay below."
-    return replace(found, label=f"{100 * level:g} % of the floor", meaning=meaning, group="similarity")
+    return replace(found, label=f"{100 * level:g} % quantile of the floor", meaning=meaning, group="similarity")
 
 
 def _moved(of: Metric, name: str, end: str) -> Metric:

@@ -20,9 +20,8 @@ from pydantic import Field
 from anisoscope.errors import InputError
 from anisoscope.geometry import corrections
 from anisoscope.geometry.hubs import find_hubs
-from anisoscope.geometry.nulls import isotropic as null
 from anisoscope.inference.estimates import Estimate
-from anisoscope.inference.floor import HeldOut, measure_floor
+from anisoscope.inference.floor import HeldOut, cosine_histograms, measure_floor
 from anisoscope.inference.hubs import answer_estimates
 from anisoscope.inference.retrieval import Labelled, retrieval_estimates
 from anisoscope.runs.job import Job
@@ -128,7 +127,10 @@ def conclude(settings: CalibrateSettings, collected: Collected) -> Findings:
         notes.append(f"fitted on {split.n_fit} vectors in {d} dimensions: whitening needs ten times d")
     protocol = {**part.about.get("protocol", {}), **_protocol(settings, collected, len(held.rows), split.n_fit)}
     data_ = {**part.about.get("data", {}), "rows": split.n}
-    arrays = _arrays(cosines, d)
+    arrays = cosine_histograms(cosines, d) | {
+        "floor.levels": LEVELS,
+        "floor.values": np.quantile(cosines["raw"], LEVELS),
+    }
     return Findings(rows, advice(rows), arrays=arrays, protocol=protocol, data=data_, notes=notes)
 
 
@@ -163,17 +165,6 @@ def _protocol(settings: CalibrateSettings, collected: Collected, held: int, fitt
         "held out": f"{held} rows, fitted on {fitted} others",
         "seed": settings.seed,
     }
-
-
-def _arrays(cosines: Mapping[str, Any], d: int) -> dict[str, Any]:
-    edges = np.linspace(-1, 1, 201)
-    arrays: dict[str, Any] = {"edges": edges, "floor.levels": LEVELS}
-    for name, values in cosines.items():
-        counts, _ = np.histogram(np.clip(values, -1, 1), bins=edges)
-        arrays[f"histogram.{name}"] = counts / (counts.sum() * np.diff(edges))
-    arrays["floor.values"] = np.quantile(cosines["raw"], LEVELS)
-    arrays["null"] = np.diff(np.asarray(null.cosine_cdf(edges, d), float)) / np.diff(edges)
-    return arrays
 
 
 STUDY = Study(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -66,10 +67,11 @@ def collect_series(job: Job) -> Collected:
         if kept is not None:
             parts[label] = kept
     todo = [checkpoint for label, checkpoint in names.items() if label not in parts]
-    for checkpoint, opened in _opened_ahead(todo, job):
-        label = label_of(checkpoint)
+    started = time.monotonic()
+    for done, (checkpoint, opened) in enumerate(_opened_ahead(todo, job)):
+        label, place = label_of(checkpoint), _place(done, len(todo), time.monotonic() - started)
         try:
-            parts[label] = _checkpoint(job, series, checkpoint, label, opened())
+            parts[label] = _checkpoint(job, series, checkpoint, label, opened(), place)
         except (ModelError, InputError) as error:
             failed.append(f"{describe(checkpoint)}: {str(error).splitlines()[0]}")
     if not parts and job.only is None:
@@ -77,6 +79,15 @@ def collect_series(job: Job) -> Collected:
         raise ModelError("no checkpoint of the series could be measured", where=series.name, got=first)
     job.notes += [f"missing: {what}" for what in (*series.missing, *failed)]
     return {label: parts[label] for label in names if label in parts}
+
+
+def _place(done: int, of: int, gone: float) -> str:
+    """How far a series is, and the time left once a checkpoint has shown what one takes.
+
+    >>> _place(0, 4, 0.1), _place(1, 4, 100.0)
+    (', 1 of 4', ', 2 of 4 (300 s left)')
+    """
+    return f", {done + 1} of {of}" + (f" ({gone / done * (of - done):.0f} s left)" if done else "")
 
 
 def label_of(checkpoint: Checkpoint) -> str:
@@ -103,13 +114,13 @@ def _observers(model: OpenModel | None, job: Job) -> dict[str, Any]:
     return found | kept_texts(settings, capacity=4 * settings.sample, specials="keep")  # as in attention
 
 
-def _checkpoint(job: Job, series: Series, checkpoint: Checkpoint, label: str, loaded: _Loaded) -> Part:
+def _checkpoint(job: Job, series: Series, checkpoint: Checkpoint, label: str, loaded: _Loaded, place: str) -> Part:
     """One pass over one checkpoint, kept on disk."""
     model = loaded.model
     changes: dict[str, Any] = {"first": job.settings.sites == ["embedding"]}
     if "logits" in job.settings.sites:
         changes |= smaller_batches(model, job.machine)
-    part = job.run(label, model, lambda: _observers(model, job), **changes)
+    part = job.run(label, model, lambda: _observers(model, job), place=place, **changes)
     part.about["checkpoint"] = {**asdict(checkpoint), "series": series.name, "sha256": loaded.weights.sha256}
     part.about["sketch"] = [float(entry) for entry in loaded.weights.sketch]
     if "vocabulary" in job.settings.sites and job.first_share:

@@ -88,7 +88,9 @@ def story(rows: Sequence[Row]) -> Story:
     curves |= {"max logit": {step: value for step, (value, _) in highest(rows, "max_logit").items()}}
     shown = {name: curve for name, curve in curves.items() if curve}
     steps = sorted({step for curve in shown.values() for step in curve})
-    table = Table(("step", *shown), [[f"{s:,}", *(number(c.get(s)) for c in shown.values())] for s in steps], text=0)
+    cells = [[f"{s:,}", *(number(c.get(s)) for c in shown.values())] for s in steps]
+    caption = "averages over blocks" + ("; max logit: of the highest block" if "max logit" in shown else "")
+    table = Table(("step", *shown), cells, text=0, caption=caption)
     last = attention_story(rows)
     lines = [
         f"cosine along the steps, 0 to 1: {sparkline([curves['cosine'].get(s) for s in steps], low=0.0, high=1.0)}"

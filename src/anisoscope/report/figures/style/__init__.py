@@ -1,7 +1,8 @@
 """One style for every figure: readable in print at column width, safe for colour-blind readers.
 
-The palette is Okabe & Ito's (2008), ordered so that neighbours differ in lightness too; a model keeps its colour in
-every figure of a run because colours go by the order of the models, not by what a panel happens to show.
+The palette is Okabe & Ito's (2008) with three more colours, ordered so that neighbours differ in lightness too. None is
+grey: that is for nulls and for what is switched off. A model keeps its colour in every figure of a run because colours
+go by the order of the models, not by what a panel happens to show.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 Side = Literal["right", "left", "center"]
 
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B4B9A", "#7F7F7F", "#8C510A")
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B4B9A", "#882255", "#8C510A")
 INK, FAINT, NULL = "#222222", "#8A8A8A", "#444444"
 COLUMN, WIDE = 3.4, 7.0  # inches: one and two columns of print
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")

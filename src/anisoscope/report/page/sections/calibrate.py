@@ -1,4 +1,4 @@
-"""Histograms of the cosine of unrelated pairs, by correction, and the isotropic one, on one axis."""
+"""Histograms of the cosine of unrelated pairs, by correction or cloud, and the isotropic one, on one axis."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ ORDER = ("raw", "centred", "without_top", "whitened")
 
 
 def pictures(run: Run, arrays: Mapping[str, NDArray[Any]]) -> Iterator[dict[str, Any]]:
+    if run.command != "vectors":
+        yield from histograms(arrays)
+
+
+def histograms(arrays: Mapping[str, NDArray[Any]]) -> Iterator[dict[str, Any]]:
+    """The histograms of a run, cut to where any of them is more than nothing."""
     curves = {parts["correction"]: array for parts, array in find(arrays, "histogram")}
     if not curves:
         return

@@ -11,6 +11,9 @@ export function number(value) {
   return size >= 1e3 ? rounded.toLocaleString("en") : String(rounded);
 }
 
+// A p-value too small to be told from 0 is not called 0.
+export const valued = (i) =>
+  meaning(T.metric[i]).unit === "p" && T.value[i] !== null && T.value[i] < 1e-12 ? "< 1e-12" : number(T.value[i]);
 export const between = (low, high) => (low === null || high === null ? "" : `${number(low)} … ${number(high)}`);
 export const interval = (i) => between(T.low[i], T.high[i]);
 // Of bars: what they are, said only where some are drawn.
@@ -28,7 +31,7 @@ export function hover(i, what = "") {
   const lines = [labelOf(T.subject[i]), shown(T.site[i]) + positions];
   if (T.step[i] !== null) lines.push(`step ${number(T.step[i])}`);
   if (T.seed[i] !== null) lines.push(`seed ${T.seed[i]}`);
-  lines.push(`${shown(what || meaning(T.metric[i]).label)}: ${number(T.value[i])}`);
+  lines.push(`${shown(what || meaning(T.metric[i]).label)}: ${valued(i)}`);
   if (interval(i)) lines.push(`95 %: ${interval(i)}`);
   if (T.null[i] !== null) lines.push(`isotropic: ${number(T.null[i])}`);
   if (T.n[i] !== null) lines.push(`n = ${number(T.n[i])}`);
@@ -40,6 +43,6 @@ export function extremes(rows, label) {
   if (!rows.length) return "";
   const sorted = [...rows].sort((a, b) => T.value[a] - T.value[b]);
   const several = new Set(rows.map((i) => T.site[i])).size > 1;
-  const say = (i) => `${number(T.value[i])}${several ? ` at ${T.site[i]}` : ""} (${SUBJECTS[T.subject[i]].label})`;
+  const say = (i) => `${valued(i)}${several ? ` at ${T.site[i]}` : ""} (${SUBJECTS[T.subject[i]].label})`;
   return `${label}: highest ${say(sorted.at(-1))}, lowest ${say(sorted[0])}.`;
 }

@@ -2,12 +2,13 @@
 import { View } from "../core/address.js";
 import { axis, Chart, legendAbove } from "../core/chart.js";
 import { controls, options, select } from "../core/controls.js";
-import { faint, paletteAt } from "../core/colours.js";
+import { paletteAt } from "../core/colours.js";
 import { by, data, distinct, meaning, SUBJECTS, T } from "../core/data.js";
 import { element, grid } from "../core/dom.js";
+import { density, marks } from "../core/histogram.js";
 import { register } from "../core/sections.js";
 import { plainTable } from "../core/table.js";
-import { number, shown, spaced } from "../core/text.js";
+import { number, spaced } from "../core/text.js";
 
 const WORDS = {
   raw: "as they are",
@@ -21,43 +22,16 @@ const named = (site) => WORDS[site] || spaced(site);
 const rowsOf = (run) => (data.study.get("calibrate") || []).filter((i) => SUBJECTS[T.subject[i]].run === run);
 
 function curve(name, x, y, k, t) {
-  const colour = name === "isotropic" ? t.soft : paletteAt(k, t);
-  const filled = name === "raw" ? { fill: "tozeroy", fillcolor: faint(colour, 0.14) } : {};
-  return {
-    x,
-    y,
-    name: shown(named(name)),
-    mode: "lines",
-    type: "scatter",
-    line: { color: colour, width: name === "raw" ? 2.4 : 1.6, dash: name === "isotropic" ? "dot" : "solid" },
-    hovertemplate: `${shown(named(name))}<br>cosine %{x:.3f}<br>density %{y:.3g}<extra></extra>`,
-    ...filled,
-  };
+  const isotropic = name === "isotropic", look = { filled: name === "raw", dash: isotropic ? "dot" : "solid" };
+  return density(named(name), x, y, isotropic ? t.soft : paletteAt(k, t), look);
 }
 
-// Floor and thresholds of the vectors as they are. Each line ends at its label, the rightmost highest, so that no label
-// covers a line.
-function marks(run, x, t) {
+// Floor and thresholds of the vectors as they are.
+function marked(run) {
   const rows = rowsOf(run).filter((i) => T.site[i] === "raw");
   const floor = rows.filter((i) => T.metric[i] === "floor_mean").map((i) => [T.value[i], "floor"]);
-  const thresholds = rows.filter((i) => T.metric[i] === "threshold")
-    .map((i) => [T.value[i], `${number(100 * T.at[i])} %`]);
-  const all = [...floor, ...thresholds].sort((a, b) => a[0] - b[0]), line = { color: t.soft, width: 1.2, dash: "dash" };
-  const height = (k) => 1 - 0.085 * (all.length - 1 - k), left = x[0] + 0.3 * (x.at(-1) - x[0]);
-  return {
-    shapes: all.map(([at], k) => ({ type: "line", yref: "paper", x0: at, x1: at, y0: 0, y1: height(k), line })),
-    annotations: all.map(([at, text], k) => ({
-      x: at,
-      yref: "paper",
-      y: height(k),
-      yanchor: "top",
-      xanchor: at < left ? "left" : "right",
-      xshift: at < left ? 4 : -4,
-      showarrow: false,
-      text: `${text}: ${number(Number(at.toPrecision(2)))}`,
-      font: { size: 11.5, color: t.ink },
-    })),
-  };
+  const thresholds = rows.filter((i) => T.metric[i] === "threshold");
+  return [...floor, ...thresholds.map((i) => [T.value[i], `${number(100 * T.at[i])} %`])];
 }
 
 function histogram(run, t, only = null) {
@@ -76,7 +50,7 @@ function histogram(run, t, only = null) {
       margin: { l: 54, r: 16, t: 56, b: 46 },
       xaxis: axis(t, "cosine"),
       yaxis: axis(t, "density", { range: [0, 1.55 * top] }), // room for the labels above the curves
-      ...marks(run, mine.x, t),
+      ...marks(marked(run), mine.x, t),
     },
   };
 }

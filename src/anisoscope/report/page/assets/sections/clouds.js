@@ -1,7 +1,7 @@
 // Two clouds of vectors: how far apart they lie, and what they share, beside chance.
 import { bars, heightFor, nameAxis, nullTicks } from "../core/bars.js";
 import { axis, Chart } from "../core/chart.js";
-import { paletteAt } from "../core/colours.js";
+import { colourOf } from "../core/colours.js";
 import { data, meaning, SUBJECTS, T } from "../core/data.js";
 import { grid } from "../core/dom.js";
 import { rowTable } from "../core/files.js";
@@ -16,7 +16,10 @@ const nameOf = (i) => meaning(T.metric[i]).label + (T.at[i] === null ? "" : `, $
 function picture(rows, t) {
   const names = rows.map((i) => (T.site[i] === "pair" ? nameOf(i) : `cosine ${WITHIN[T.site[i]]}`));
   return {
-    data: [bars(rows, names, { colours: paletteAt(0, t), name: "two clouds", t }), ...nullTicks(rows, names, t)],
+    data: [
+      bars(rows, names, { colours: colourOf(T.subject[rows[0]], t), name: "two clouds", t }),
+      ...nullTicks(rows, names, t),
+    ],
     height: heightFor(rows.length),
     words: extremes(rows, "value"),
     table: rowTable(rows),

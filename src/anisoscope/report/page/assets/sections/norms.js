@@ -5,7 +5,7 @@ import { axis, Chart, visible } from "../core/chart.js";
 import { controls, options, select } from "../core/controls.js";
 import { colourOf, symbolOf } from "../core/colours.js";
 import { ablationOf, distinct, lastStep, SUBJECTS, T, withoutAblation } from "../core/data.js";
-import { grid, panel } from "../core/dom.js";
+import { element, grid, panel } from "../core/dom.js";
 import { rowTable } from "../core/files.js";
 import { register } from "../core/sections.js";
 import { plainTable } from "../core/table.js";
@@ -58,11 +58,22 @@ function parameterTable(rows) {
     const key = `${T.subject[i]}\n${T.site[i]}`;
     lines.set(key, { ...lines.get(key), [T.metric[i]]: T.value[i] });
   }
+  const several = distinct(rows.map((i) => T.subject[i])).length > 1;
   const cells = [...lines].map(([key, values]) => {
     const [subject, site] = key.split("\n");
-    return [SUBJECTS[subject].label, site, ...metrics.map((metric) => values[metric] ?? null)];
+    const names = several ? [SUBJECTS[subject].label, site] : [site];
+    return [...names, ...metrics.map((metric) => values[metric] ?? null)];
   });
-  return plainTable(["model", "norm", ...metrics.map(spaced)], cells, "Parameters of norms");
+  return plainTable([...(several ? ["model"] : []), "norm", ...metrics.map(spaced)], cells, "Parameters of norms");
+}
+
+// The norms that were measured, and those inside blocks on request.
+function parameterTables(rows) {
+  const measured = rows.filter((i) => !/block\.\d+\./.test(T.site[i])),
+    inside = rows.filter((i) => !measured.includes(i));
+  if (!measured.length || !inside.length) return [parameterTable(rows)];
+  const summary = element("summary", {}, "Norms inside the blocks");
+  return [parameterTable(measured), element("details", {}, summary, parameterTable(inside))];
 }
 
 register({
@@ -79,7 +90,7 @@ register({
       const view = new View("norms", { site: sites.at(-1) }, { allowed: { site: () => sites } });
       if (sites.length > 1) select(controls(host), "Norm after", options(sites), view, "site");
       const chart = new Chart(grid(host), {
-        title: () => `Average cosine after the norm of ${view.site}`,
+        title: () => `Average cosine after ${view.site.endsWith("norm") ? "" : "the norm of "}${view.site}`,
         caption: () => "all pairs of a seeded sample of the vectors",
         height: 270,
         build: (t) => points(rows.filter((i) => withoutAblation(T.site[i]) === view.site), t),
@@ -87,6 +98,6 @@ register({
       view.listen(() => chart.refresh());
     }
     if (!others.length) return;
-    panel(host, "Gains, biases, and the cosine that they imply", parameterTable(others));
+    panel(host, "Gains, biases, and the cosine that they imply", ...parameterTables(others));
   },
 });

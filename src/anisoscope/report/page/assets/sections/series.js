@@ -71,7 +71,8 @@ function atStep({ model, metric, step }, t) {
   // The axis holds still while the slider moves.
   const all = seriesRows(model, metric).map((i) => T.value[i]), pad = 0.06 * (spread(all) || 1);
   const marks = nullMarks(nulls, t, spread(all)), here = now.get(model);
-  const range = [Math.min(...all) - pad, Math.max(...all) + pad];
+  const room = marks.annotations.map((one) => one.y - 1.5 * pad); // the name of the null stands under its line
+  const range = [Math.min(...all.map((value) => value - pad), ...room), Math.max(...all) + pad];
   return {
     data: [...before, ...marks.traces, ...traces],
     words: extremes(here, meaning(metric).label),

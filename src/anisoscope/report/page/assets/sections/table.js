@@ -5,7 +5,7 @@ import { element } from "../core/dom.js";
 import { csv, download } from "../core/files.js";
 import { register } from "../core/sections.js";
 import { scrolling } from "../core/table.js";
-import { number } from "../core/text.js";
+import { number, valued } from "../core/text.js";
 import { View } from "../core/address.js";
 
 const HEAD = [
@@ -104,7 +104,8 @@ function heading(name, view) {
 function line(i, columns) {
   const cells = columns.map((name) => {
     const value = cell(name, i), numeric = NUMERIC.has(name);
-    return element("td", { class: numeric ? "number" : "text" }, numeric ? number(value) : value || "");
+    const text = name === "value" ? valued(i) : numeric ? number(value) : value || "";
+    return element("td", { class: numeric ? "number" : "text" }, text);
   });
   return element("tr", { title: T.protocol[i] }, ...cells);
 }

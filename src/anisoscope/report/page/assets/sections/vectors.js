@@ -1,12 +1,13 @@
 // Files of vectors, and any study whose sites are no layers: bars, with the null as a line across each.
 import { View } from "../core/address.js";
 import { bars, heightFor, nameAxis, nullTicks } from "../core/bars.js";
-import { axis, Chart, visible } from "../core/chart.js";
+import { axis, Chart, legendAbove, visible } from "../core/chart.js";
 import { controls, metricOptions, select } from "../core/controls.js";
-import { colourOf, faint } from "../core/colours.js";
+import { colourOf, theme } from "../core/colours.js";
 import { distinct, meaning, SECTIONED, SUBJECTS, T, title } from "../core/data.js";
 import { grid } from "../core/dom.js";
 import { rowTable } from "../core/files.js";
+import { density, marks } from "../core/histogram.js";
 import { register } from "../core/sections.js";
 import { extremes, number, shown } from "../core/text.js";
 
@@ -42,52 +43,66 @@ function barChart(rows, t) {
   };
 }
 
-// Similarities of pairs by their quantiles: 5 to 95 % as a line, the middle half as a box, beside the isotropic ones.
-const LEVELS = ["05", "25", "50", "75", "95"];
+// The cosines of sampled pairs of each cloud, beside isotropic ones. One cloud has its floor and thresholds marked.
+function curves(found, t) {
+  return found.pictures.vectors.flatMap(({ run, x, curves: drawn }) => {
+    const subject = SUBJECTS.findIndex((one) => one.run === run), sites = Object.keys(drawn);
+    return sites.map((site) => ({
+      subject,
+      site,
+      name: SUBJECTS[subject].label + (sites.length > 2 ? ` · ${site}` : ""),
+      x,
+      y: drawn[site],
+      colour: site === "isotropic" ? t.soft : colourOf(subject, t),
+    }));
+  });
+}
 
-function quantiles(rows, t) {
-  const found = LEVELS.map((level) => rows.filter((i) => T.metric[i] === `cosine_q${level}`));
-  if (found.some((one) => !one.length)) return null;
-  const name = nameOf(found[2]), traces = [];
-  const box = (values, label, colour) => ({
-    type: "box",
-    orientation: "h",
-    y: [label],
-    lowerfence: [values[0]],
-    q1: [values[1]],
-    median: [values[2]],
-    q3: [values[3]],
-    upperfence: [values[4]],
-    line: { color: colour, width: 1.6 },
-    fillcolor: faint(colour, 0.25),
-    hoverinfo: "x",
-    name: label,
-  });
-  found[2].forEach((middle) => {
-    const same = (i) => T.subject[i] === T.subject[middle] && T.site[i] === T.site[middle];
-    const five = found.map((one) => one.find(same)), label = name(middle);
-    traces.push(box(five.map((i) => T.value[i]), label, colourOf(T.subject[middle], t)));
-    const nulls = five.map((i) => T.null[i]);
-    if (!nulls.includes(null)) {
-      traces.push(box(nulls, found[2].length > 1 ? `isotropic, for ${label}` : "isotropic", t.soft));
-    }
-  });
+const MARKS = { mean_cosine: "floor", cosine_q95: "5 %", cosine_q99: "1 %" };
+
+function histogram(found, rows, t) {
+  const all = curves(found, t), on = new Set(visible(distinct(all.map((one) => one.subject))));
+  const mine = all.filter((one) => one.site !== "isotropic" && on.has(one.subject));
+  const isotropic = all.filter((one) => one.site === "isotropic" && on.has(one.subject)).slice(0, 1)
+    .map((one) => ({ ...one, name: "isotropic" }));
+  if (!mine.length) return null;
+  const own = (i) => mine.length === 1 && T.subject[i] === mine[0].subject && T.site[i] === mine[0].site;
+  const marked = rows.filter((i) => own(i) && MARKS[T.metric[i]]).map((i) => [T.value[i], MARKS[T.metric[i]]]);
+  const drawn = [...isotropic, ...mine], top = Math.max(...drawn.flatMap((one) => one.y));
   return {
-    data: traces,
-    height: heightFor(traces.length, 60),
-    words: extremes(found[2], "median cosine of a pair"),
-    table: rowTable(found.flat()),
-    layout: { xaxis: axis(t, "cosine of a pair"), yaxis: nameAxis(t), boxgap: 0.4 },
+    data: drawn.map((one) => {
+      const second = one.site === "isotropic" ? "dot" : one.site === "against" ? "dash" : "solid";
+      return density(one.name, one.x, one.y, one.colour, {
+        filled: mine.length === 1 && second === "solid",
+        dash: second,
+      });
+    }),
+    words: extremes(rows.filter((i) => T.metric[i] === "mean_cosine" && on.has(T.subject[i])), "average cosine"),
+    table: {
+      head: ["name", "cosine", "density"],
+      rows: drawn.flatMap(({ name, x, y }) => x.map((at, k) => [name, at, y[k]])),
+    },
+    layout: {
+      ...legendAbove,
+      margin: { l: 54, r: 16, t: 56, b: 46 },
+      xaxis: axis(t, "cosine of a pair"),
+      yaxis: axis(t, "density", { range: [0, (marked.length ? 1.4 : 1.05) * top] }), // room for labels
+      ...marks(marked, mine[0].x, t),
+    },
   };
 }
 
-const similarities = (rows) => ({
+const similarities = (found, rows) => ({
   title: () => "Similarities of pairs",
-  caption: () => "lines from 5 to 95 %, boxes for the middle half, the median inside",
-  height: 240,
-  build: (t) => quantiles(rows, t),
+  caption: () => {
+    const clouds = curves(found, theme()).filter((one) => one.site !== "isotropic").length;
+    const marked = "; dashed: the floor (their average) and the similarity that 5 % and 1 % of them exceed";
+    return `cosines of sampled pairs, beside isotropic ones${clouds > 1 ? "" : marked}`;
+  },
+  height: 380,
+  build: (t) => histogram(found, rows, t),
 });
-const hasQuantiles = (rows) => LEVELS.every((level) => rows.some((i) => T.metric[i] === `cosine_q${level}`));
+const hasHistogram = (found) => found.pictures.vectors.length > 0;
 
 register({
   id: "vectors",
@@ -99,7 +114,7 @@ register({
     "Each metric of each cloud, with its 95 % interval where there is one. The short line across a bar is the value that isotropic " +
     "vectors of the same number and dimension would give.",
   wants: (found) => rowsOf(found).length > 0,
-  lead: (found) => hasQuantiles(rowsOf(found)) && similarities(rowsOf(found)),
+  lead: (found) => hasHistogram(found) && similarities(found, rowsOf(found)),
   draw(host, found) {
     const rows = rowsOf(found), metrics = new Set(rows.map((i) => T.metric[i]));
     const first = metrics.has("mean_cosine") ? "mean_cosine" : [...metrics][0];
@@ -112,6 +127,6 @@ register({
       build: (t) => barChart(rows.filter((i) => T.metric[i] === view.metric), t),
     });
     view.listen(() => chart.refresh());
-    if (hasQuantiles(rows)) new Chart(grid(host), similarities(rows));
+    if (hasHistogram(found)) new Chart(grid(host), similarities(found, rows));
   },
 });
