@@ -169,7 +169,9 @@ line prints the message without a traceback; `--debug` shows it.
 | 0 | done |
 | 1 | the job failed: unreadable data, a broken model, a full disk, a damaged run |
 | 2 | bad use: an unknown option or value, contradictory arguments |
-| 130, 143 | stopped by Ctrl-C or SIGTERM, with the state saved; the same command continues |"""
+| 130, 143 | stopped by Ctrl-C or SIGTERM, with the state saved; the same command continues |
+
+`gate` also ends with 1 where a rule fails, and with 2 where the data cannot say."""
 
 MOMENTS = """\
 The sums of one cloud, as flat tensors that merge by addition. A run holds those of every site under

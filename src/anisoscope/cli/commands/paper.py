@@ -69,7 +69,7 @@ def paper(
     \b
     Examples:
       anisoscope paper                         # all, with stand-ins, offline; then open paper/index.html
-      anisoscope paper 6 17                    # the untrained block and the isotropic null: no stand-in needed
+      anisoscope paper 6a 17                   # the untrained block and the isotropic null: no stand-in needed
       anisoscope paper 3a 4 --scale local --models-dir real --speech real/data/sounds --images real/data/photographs
       anisoscope paper 1 13 --scale hub --models-dir /mirror --out paper-hub
     """
