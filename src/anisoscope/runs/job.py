@@ -126,6 +126,7 @@ class Job:
             asked=options.get("revision"),
             fingerprint=model.fingerprint,
             files=None if model.files is None else model.files.record(),
+            own_code=model.own_code,
         )
         if self.opened is not None and self.only is None:
             self.opened[key] = model
