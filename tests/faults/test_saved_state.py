@@ -83,3 +83,16 @@ def test_sums_of_another_version_are_not_continued(library: str, world: Path, tm
     assert "the libraries changed since this run was interrupted" in refused.err
     assert installed in refused.err
     assert f"{library} 0.1" in refused.err
+
+
+@pytest.mark.parametrize(("first", "then"), [("0/2", "0/3"), ("0/2", "1/2"), ("0/2", None), (None, "0/2")])
+def test_sums_of_another_shard_are_not_continued(
+    first: str | None, then: str | None, world: Path, tmp_path: Path
+) -> None:
+    words = [*cases.words_of("vectors", world), "--out", tmp_path / "run"]
+    begun, asked = ([] if shard is None else ["--shard", shard] for shard in (first, then))
+    assert cases.run(*words, *begun, signal_=signal.SIGKILL, after=2).code == -signal.SIGKILL
+    refused = cases.run(*words, *asked)
+    assert refused.code == 1
+    assert "the shard changed since this run was interrupted" in refused.err
+    assert cases.run(*words, *begun).code == 0
