@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -14,6 +15,8 @@ from safetensors.torch import load_file, save_file
 import anisoscope
 import cases
 from anisoscope.errors import AnisoscopeError, StoreError
+from anisoscope.runs.perform import default_folder
+from anisoscope.runs.study import find_study
 from faults import jobs
 
 
@@ -204,3 +207,44 @@ def test_other_objects_in_memory_are_other_data(tmp_path: Path) -> None:
     assert again.rows == first.rows
     with pytest.raises(StoreError, match="changed since this run was made"):
         anisoscope.vectors(x + 1, out=tmp_path / "run", neighbours=False)
+
+
+OWN = """
+from transformers import BertModel
+class Own(BertModel):
+    def forward(self, *args, **kwargs):
+        out = super().forward(*args, **kwargs)
+        out.hidden_states = out.hidden_states and tuple(h + 3 for h in out.hidden_states)
+        return out
+"""
+
+
+def test_a_model_run_by_its_own_code_is_another_one(world: Path, monkeypatch, command_line) -> None:
+    """Where the library knows the architecture too, leave to run the repository's code changes who computes."""
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(world / "modules"))
+    (world / "bert/own.py").write_text(OWN)
+    config = json.loads((world / "bert/config.json").read_text())
+    (world / "bert/config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "own.Own"}}))
+    words = ["measure", world / "bert", "--data", world / "texts.txt", "--no-neighbours", *cases.SMALL]
+    for first, then in (((), ("--trust-remote-code",)), (("--trust-remote-code",), ())):
+        run = ("--out", world / f"run{len(first)}")
+        assert command_line(*words, *run, *first).code == command_line(*words, *run, *first).code == 0
+        refused = command_line(*words, *run, *then)
+        assert refused.code == 1
+        assert "whether its own code may run" in refused.err
+    names = {"fingerprint", "own_code"}
+    known = [json.loads((world / f"run{k}/manifest.json").read_text())["inputs"]["model bert"] for k in (0, 1)]
+    assert all(known[0][name] != known[1][name] for name in names)
+
+
+def test_edited_data_gets_a_folder_of_its_own_even_with_its_time_set_back(tmp_path: Path) -> None:
+    study, file = find_study("vectors"), tmp_path / "x.npy"
+    np.save(file, np.ones((4, 2)))
+    settings, before = study.settings.check({"files": [str(file)]}), file.stat()
+    folder = default_folder(study, settings)
+    assert default_folder(study, settings) == folder
+    with file.open("r+b") as stream:
+        stream.seek(-8, 2)
+        stream.write(np.float64(3.0).tobytes())
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert default_folder(study, settings) != folder

@@ -12,6 +12,7 @@ import torch
 
 import cases
 from anisoscope.errors import StoreError
+from anisoscope.runs.store import versions
 from anisoscope.runs.work.saved import Saved, find_saved
 from anisoscope.runs.work.units import Unit
 
@@ -65,3 +66,33 @@ def test_a_header_that_says_more_than_its_sums_hold_is_refused(tmp_path: Path, c
     saved.header.write_text(json.dumps({**json.loads(saved.header.read_text()), **change}))
     with pytest.raises(StoreError, match="the state of the unfinished run is damaged"):
         find_saved(saved.folder, saved.identity)
+
+
+@pytest.mark.parametrize("library", ["anisoscope", "torch", "transformers"])
+def test_sums_of_another_version_are_not_continued(library: str, world: Path, tmp_path: Path) -> None:
+    words = [*cases.words_of("vectors", world), "--out", tmp_path / "run"]
+    assert cases.run(*words, signal_=signal.SIGKILL, after=2).code == -signal.SIGKILL
+    (header,) = (tmp_path / "run/partial").rglob("*.json")
+    found = json.loads(header.read_text())
+    installed = f"{library} {versions()[library]}"
+    assert installed in found["identity"]["libraries"]
+    found["identity"]["libraries"] = found["identity"]["libraries"].replace(installed, f"{library} 0.1")
+    header.write_text(json.dumps(found))
+    refused = cases.run(*words)
+    assert refused.code == 1
+    assert "the libraries changed since this run was interrupted" in refused.err
+    assert installed in refused.err
+    assert f"{library} 0.1" in refused.err
+
+
+@pytest.mark.parametrize(("first", "then"), [("0/2", "0/3"), ("0/2", "1/2"), ("0/2", None), (None, "0/2")])
+def test_sums_of_another_shard_are_not_continued(
+    first: str | None, then: str | None, world: Path, tmp_path: Path
+) -> None:
+    words = [*cases.words_of("vectors", world), "--out", tmp_path / "run"]
+    begun, asked = ([] if shard is None else ["--shard", shard] for shard in (first, then))
+    assert cases.run(*words, *begun, signal_=signal.SIGKILL, after=2).code == -signal.SIGKILL
+    refused = cases.run(*words, *asked)
+    assert refused.code == 1
+    assert "the shard changed since this run was interrupted" in refused.err
+    assert cases.run(*words, *begun).code == 0

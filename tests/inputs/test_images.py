@@ -78,6 +78,16 @@ def test_sixteen_bits_are_scaled_not_clipped(tmp_path, suffix):
     np.testing.assert_array_equal(only(tmp_path / f"x.{suffix}")[0, :, 1], [0, 1, 128, 255])
 
 
+def test_deep_grey_where_zero_is_white_and_where_one_value_is_transparent(tmp_path):
+    grey = np.random.default_rng(0).integers(0, 65_536, (6, 5), dtype=np.uint16)
+    straight = np.repeat(np.rint(grey / 257)[..., None], 3, axis=2)
+    Image.fromarray(grey).save(tmp_path / "negative.tiff", tiffinfo={262: 0})
+    np.testing.assert_array_equal(only(tmp_path / "negative.tiff"), 255 - straight)
+    Image.fromarray(grey).save(tmp_path / "hole.png", transparency=int(grey[2, 3]))
+    straight[2, 3] = 255
+    np.testing.assert_array_equal(only(tmp_path / "hole.png"), straight)
+
+
 def test_floating_point_images(tmp_path):
     Image.fromarray(np.array([[0.0, 0.5, 1.0]], dtype=np.float32)).save(tmp_path / "unit.tiff")
     np.testing.assert_array_equal(only(tmp_path / "unit.tiff")[0, :, 0], [0, 128, 255])

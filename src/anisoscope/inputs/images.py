@@ -22,6 +22,8 @@ from anisoscope.inputs.sources import FileSource, MemorySource, Modality, Pictur
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+_PHOTOMETRIC = 262  # the tag of TIFF that says whether 0 is white
+
 
 def open_images(where: str | Path | Sequence[str | Path] | Sequence[Picture]) -> Source[Picture]:
     """A file, folder or glob of images, a list of those, or a list of `Picture`."""
@@ -67,9 +69,14 @@ def upright_rgb(image: Image) -> Image:
     """The image turned as EXIF says, over white, as 8-bit RGB."""
     from PIL import Image, ImageOps
 
+    negative = getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == 0
     image = ImageOps.exif_transpose(image)
-    if image.mode == "F" or image.mode.startswith("I"):
-        return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
+    if image.mode == "F" or image.mode.startswith("I"):  # of these Pillow turns no negative and drops transparency
+        grey = np.asarray(image)
+        shown = _eight_bits(grey)
+        shown = 255 - shown if negative else shown
+        shown[grey == image.info.get("transparency", np.nan)] = 255
+        return Image.fromarray(shown).convert("RGB")
     if image.has_transparency_data:
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, "white")

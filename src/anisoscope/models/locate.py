@@ -117,6 +117,15 @@ def listed_modules(folder: Path) -> list[dict[str, Any]]:
         raise ModelError("modules.json is not JSON", where=folder, got=str(error).partition("\n")[0]) from error
     if not isinstance(listed, list) or not all(isinstance(part, dict) for part in listed):
         raise ModelError("modules.json does not list the parts of a model", where=folder, got=type(listed).__name__)
+    strange = [path for part in listed if Path(path := str(part.get("path") or "")).name != path]
+    if strange:  # it would be read and not fingerprinted
+        raise ModelError(
+            "modules.json names a part outside the model's folder",
+            where=folder,
+            got=strange[0],
+            expected="folders beside it",
+            do="put them into the folder, and their names into modules.json",
+        )
     return sorted(listed, key=lambda part: part.get("idx", 0))
 
 
@@ -124,8 +133,7 @@ def transformer_folder(folder: Path) -> Path:
     """Where the transformer of a model lies: its folder, or the part of it that `modules.json` names."""
     if (folder / "config.json").is_file():
         return folder
-    inner = next((str(part.get("path") or "") for part in listed_modules(folder)), "")
-    return folder / inner if Path(inner).name == inner else folder
+    return folder / next((str(part.get("path") or "") for part in listed_modules(folder)), "")
 
 
 def _in_store(url: str, revision: str | None) -> Place:

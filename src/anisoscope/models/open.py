@@ -18,6 +18,7 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,7 @@ class OpenModel:
     - `limit`: the longest input in tokens, None where there is none.
     - `encoder`: what makes one vector of a text, where that was asked for and there is such a thing.
     - `notes`: what the reader of a measurement should know, in words.
+    - `own_code`: whether the Python files of its repository were allowed to run; None where it asks for none.
     """
 
     module: nn.Module
@@ -67,6 +69,7 @@ class OpenModel:
     notes: tuple[str, ...] = ()
     encoder: Encoder | None = field(default=None, repr=False, compare=False)
     reading: Fingerprinting | None = field(default=None, repr=False, compare=False)
+    own_code: bool | None = None
 
     @property
     def files(self) -> ModelFiles | None:
@@ -75,9 +78,11 @@ class OpenModel:
 
     @property
     def fingerprint(self) -> str:
-        """One digest of the model: of its files, or of the weights of a module in memory."""
+        """One digest of the model: of its files and whose code runs it, or of the weights of a module in memory."""
         files = self.files
-        return module_fingerprint(self.module) if files is None else files.digest
+        if files is None:
+            return module_fingerprint(self.module)
+        return sha256(f"{files.digest} own code".encode()).hexdigest() if self.own_code else files.digest
 
 
 def open_model(
@@ -127,12 +132,13 @@ def open_model(
             opener = head_class(config) if head else _body_opener()
             loaded = load_weights(opener, body, config=config, dtype=precision, **options, **spread)
             module = _completed(loaded, config, body)
-        kind = modality_of(module, override=modality)
-        if tokenizer is not None:
-            processor = open_tokenizer(beside, module, trust_remote_code=trust_remote_code)
-        elif processor is None:
-            processor = open_processor(body, modality=kind, config=config, **options)
+            kind = modality_of(module, override=modality)
+            if tokenizer is not None:
+                processor = open_tokenizer(beside, module, trust_remote_code=trust_remote_code)
+            elif processor is None:
+                processor = open_processor(body, modality=kind, config=config, **options)
     about = {"revision": place.revision, "notes": _notes(place, folder, module), "reading": reading}
+    about["own_code"] = trust_remote_code if _asks_for_code(body) else None
     name = place.name if tower is None else f"{place.name}:{tower}"
     opened = _opened(module if spread else module.to(device), processor, kind, name, config.model_type, **about)
     if pool == "auto" and tower is not None:
@@ -233,6 +239,11 @@ def _register_extra() -> None:
     from anisoscope.models.extra.register import register
 
     register()
+
+
+def _asks_for_code(folder: Path) -> bool:
+    """Whether a config of the folder names Python files: with leave to run they stand in for the library's own."""
+    return any(b'"auto_map"' in file.read_bytes() for file in folder.glob("*config.json"))
 
 
 def _refuse_code(folder: Path) -> None:

@@ -69,6 +69,8 @@ def changed_files(record: Mapping[str, Any], job: Job) -> list[str]:
     """The files of a recorded model that are not what they were."""
     if record.get("files") is None:  # a module in memory: nobody can tell
         return []
+    if record.get("own_code") not in (None, job.machine.trust_remote_code):
+        return ["whether its own code may run"]
     from anisoscope.models.fingerprint import unchanged
     from anisoscope.models.locate import locate
     from anisoscope.models.processors import tokenizer_folder

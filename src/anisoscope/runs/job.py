@@ -126,6 +126,7 @@ class Job:
             asked=options.get("revision"),
             fingerprint=model.fingerprint,
             files=None if model.files is None else model.files.record(),
+            own_code=model.own_code,
         )
         if self.opened is not None and self.only is None:
             self.opened[key] = model
@@ -223,7 +224,7 @@ class Job:
             return None
         if not self.engine.chief:
             return Part(counting(make)())
-        for saved in find_saved(folder, identity_of(settings=self.settings.as_dict())):
+        for saved in find_saved(folder, self._identity()):
             record, about = saved.about["input"], saved.about
             source = self.source(about["model"]["modality"])
             changed = changed_files(record, self)
@@ -238,12 +239,17 @@ class Job:
             return StoredPart(saved.verified(), counting(make), about)
         return None
 
+    def _identity(self, **parts: Any) -> dict[str, str]:
+        """What saved sums depend on."""
+        shard = self.machine.shard or "the whole"
+        return {**identity_of(settings=self.settings.as_dict(), **parts), "shard": shard}
+
     def keep(self, label: str, part: Part, make: Callable[[], dict[str, Any]]) -> Part:
         """Put a finished part on disk and out of memory; without a folder it stays as it is."""
         if self.folder is None or not self.engine.chief:
             return part
         folder = self.folder / "partial" / slug(label)
-        identity = identity_of(settings=self.settings.as_dict())
+        identity = self._identity()
         saved = Saved(folder / "total", Unit(), identity, finished=True)
         saved.about = part.about = {**part.about, "input": self.inputs.get(f"model {label}", {})}
         for sums in part.sums.values():
@@ -306,7 +312,7 @@ class Job:
         """Do this process's units of a pass, going on where they were, and add up the sums of all processes."""
         self.begin()
         folder = None if self.folder is None else self.folder / "partial" / slug(label)
-        known = identity_of(settings=self.settings.as_dict(), **identity)
+        known = self._identity(**identity)
         begun = {saved.unit: saved for saved in find_saved(folder, known)} if folder is not None else {}
         dealt = self.engine.agreed(self._dealt(begun))
         total: Part | None = None

@@ -17,7 +17,7 @@ from torch import nn
 import anisoscope
 from anisoscope.accumulate.keys import sequence_key
 from anisoscope.accumulate.moments import Moments
-from anisoscope.errors import UsageError
+from anisoscope.errors import ModelError, UsageError
 from anisoscope.inputs.sources import Document, MemorySource
 from anisoscope.models.encoders import MODES
 from anisoscope.runs.work.collected import split
@@ -158,6 +158,18 @@ def test_an_unknown_part_is_not_guessed_at(tmp_path):
     found = anisoscope.measure(str(folder), TEXTS, neighbours=False)
     assert "embedding" not in found.sites()
     assert any("no embedding: modules.json lists Transformer, Pooling, LSTM" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("path", ["../elsewhere", "parts/1_Pooling", "1_Pooling/"])
+def test_a_part_that_no_fingerprint_covers_is_refused(tmp_path, path):
+    folder = sentence_folder(tmp_path / "model")
+    for copy in (tmp_path / "elsewhere", folder / "parts/1_Pooling"):
+        shutil.copytree(folder / "1_Pooling", copy)
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[1]["path"] = path
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ModelError, match=r"modules\.json names a part outside"):
+        anisoscope.measure(str(folder), TEXTS, neighbours=False)
 
 
 def test_an_activation_from_elsewhere_is_never_imported(tmp_path):

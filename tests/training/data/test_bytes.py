@@ -60,9 +60,22 @@ def test_an_encoded_corpus_decodes_to_the_text_and_is_encoded_once(tmp_path) -> 
     ids = encode(text, tokenizer, tmp_path / "tokens.npy")
     assert ids.dtype == np.uint16
     assert tokenizer.decode(ids).encode() == ENGLISH
-    stamp = (tmp_path / "tokens.npy").stat().st_mtime_ns
+    (file,) = tmp_path.iterdir()
+    stamp = file.stat().st_mtime_ns
     assert (encode(text, tokenizer, tmp_path / "tokens.npy") == ids).all()
-    assert (tmp_path / "tokens.npy").stat().st_mtime_ns == stamp
+    assert (list(tmp_path.iterdir()), file.stat().st_mtime_ns) == ([file], stamp)
+
+
+def test_an_encoded_corpus_with_a_flipped_bit_is_encoded_again(tmp_path) -> None:
+    text = np.frombuffer(ENGLISH, dtype=np.uint8)
+    tokenizer = train_bpe(text, vocabulary=300, length=32, wrap=True)
+    before = encode(text, tokenizer, tmp_path / "tokens.npy").copy()
+    (file,) = tmp_path.iterdir()
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 1
+    file.write_bytes(content)
+    assert (encode(text, tokenizer, tmp_path / "tokens.npy") == before).all()
+    assert list(tmp_path.iterdir()) == [file]
 
 
 @settings(deadline=None)

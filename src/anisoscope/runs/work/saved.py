@@ -2,7 +2,7 @@
 
 A unit of work has a header, `UNIT.json`, and the file of its sums, which the header names with its checksum. The sums
 are written first, the header then, the former sums go last: at any moment the folder holds one consistent state. The
-header also says which model, data and settings the sums are of; another one refuses them.
+header also says which model, data, settings and libraries the sums are of; others refuse them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anisoscope.errors import StoreError
+from anisoscope.runs.store import versions
 from anisoscope.runs.work.units import Unit
 from anisoscope.runs.writing import atomic, file_sha256
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+_COMPUTE = ("anisoscope", "torch", "transformers")
 _START_ANEW = "--existing replace starts anew"
 
 
@@ -109,7 +111,7 @@ class Saved:
 
 
 def find_saved(folder: Path, identity: Mapping[str, Any]) -> list[Saved]:
-    """Every unit that was begun in the folder; refuses sums of another model, other data or other settings."""
+    """Every unit that was begun in the folder; refuses sums of another model, data, settings or libraries."""
     found = []
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         try:
@@ -128,8 +130,8 @@ def find_saved(folder: Path, identity: Mapping[str, Any]) -> list[Saved]:
             raise StoreError(
                 f"the {changed[0]} changed since this run was interrupted",
                 where=folder.parent.parent,
-                got=str(identity[changed[0]])[:16],
-                expected=str(before.get(changed[0]))[:16],
+                got=identity[changed[0]],
+                expected=before.get(changed[0]),
                 do="put it back as it was, or --existing replace to start anew",
             )
         found.append(saved)
@@ -137,11 +139,13 @@ def find_saved(folder: Path, identity: Mapping[str, Any]) -> list[Saved]:
 
 
 def identity_of(**parts: Any) -> dict[str, str]:
-    """Short digests of what sums depend on, by name: model, data, settings."""
-    return {
+    """What sums depend on, by name: short digests of model, data and settings, and the libraries that compute."""
+    digests = {
         name: hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:32]
         for name, value in parts.items()
     }
+    found = versions()
+    return {**digests, "libraries": ", ".join(f"{name} {found[name]}" for name in _COMPUTE if name in found)}
 
 
 def slug(label: str) -> str:

@@ -1,7 +1,7 @@
 """Text as byte pairs: a byte-level BPE trained on the text itself, and the text encoded once, kept on disk.
 
 Training looks at the first `SAMPLE` bytes, encoding goes by blocks, so the memory does not grow with the corpus. The
-ids are stored as `tokens.npy` and mapped, not read, by the training.
+ids are stored in a file and mapped, not read, by the training.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from anisoscope.runs.writing import file_sha256
 from anisoscope.training.data.bytes import SPECIALS, byte_characters, dress
 
 if TYPE_CHECKING:
@@ -38,14 +39,21 @@ def train_bpe(text: np.ndarray, *, vocabulary: int, length: int, wrap: bool) -> 
 
 
 def encode(text: np.ndarray, tokenizer: PreTrainedTokenizerFast, path: Path) -> np.ndarray:
-    """The ids of the whole text, written to `path` (once) and memory-mapped."""
-    if not path.exists():
-        ids = [tokenizer(block, add_special_tokens=False, verbose=False)["input_ids"] for block in blocks(text)]
-        kind = np.uint16 if len(tokenizer) <= 1 << 16 else np.uint32
-        partial = path.with_suffix(".partial.npy")
-        np.save(partial, np.concatenate([np.asarray(block, dtype=kind) for block in ids]))
-        partial.replace(path)
-    return np.load(path, mmap_mode="r")
+    """The ids of the whole text, memory-mapped; written beside `path` once, with their checksum in the name."""
+    for former in path.parent.glob(f"{path.stem}_*.npy"):
+        if former == _checked(former, path):
+            return np.load(former, mmap_mode="r")
+        former.unlink()  # damaged
+    ids = [tokenizer(block, add_special_tokens=False, verbose=False)["input_ids"] for block in blocks(text)]
+    kind = np.uint16 if len(tokenizer) <= 1 << 16 else np.uint32
+    partial = path.with_suffix(".partial.npy")
+    np.save(partial, np.concatenate([np.asarray(block, dtype=kind) for block in ids]))
+    return np.load(partial.replace(_checked(partial, path)), mmap_mode="r")
+
+
+def _checked(file: Path, path: Path) -> Path:
+    """`path` with the checksum of a file's contents."""
+    return path.with_stem(f"{path.stem}_{file_sha256(file)[:16]}")
 
 
 def blocks(text: np.ndarray) -> Iterator[str]:
