@@ -42,7 +42,7 @@ types: $(READY)
 	$(BIN)/pyright
 
 pytest: $(READY) browser $(DENO)
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadfile
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # about 15 minutes on two idle cores; writes docs/studies/tables/bench.json, docs/benchmarks.md and the model in docs/scale.md
 bench: $(READY)
@@ -76,7 +76,7 @@ test-lowest: $(READY)
 	@test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
 	$(BIN)/python scripts/lowest.py > .venv-lowest/constraints.txt
 	.venv-lowest/bin/python -m pip install --quiet -c .venv-lowest/constraints.txt -e '.[all,dev]'
-	$(ONE_THREAD) .venv-lowest/bin/python -m pytest -n 2 --dist loadfile --ignore=tests/browser
+	$(ONE_THREAD) .venv-lowest/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore=tests/browser
 
 docs: $(READY)
 	@test -x $(BIN)/zensical || $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'

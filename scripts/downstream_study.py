@@ -1,4 +1,4 @@
-"""Does anisotropy cost anything? Linear probes on frozen states, layer by layer, for every training of a grid.
+"""Does anisotropy cost anything? Linear probes on frozen states, for every training of a grid and along the series.
 
     python scripts/downstream_study.py variants enwik8 docs/studies
 
@@ -9,8 +9,9 @@ Three tasks with labels that nobody made for them, on windows of 64 bytes that n
 - `link`: whether a byte of the held-out end of enwik8 stands inside a [[link]]; the state at that byte, one per window.
 
 Each probe is a logistic regression on standardised states, fitted on half of the windows and scored on the other half
-by balanced accuracy. Writes tables/downstream.csv: one line per training, site and task, with the average cosine there.
-Trainings that the table has are not probed again.
+by balanced accuracy. Writes tables/downstream.csv: one line per training, site and task, with the average cosine there;
+and tables/downstream-series.csv: the same for every checkpoint of the embedded series. What a table has is not probed
+again.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from anisoscope.training.data.bytes import byte_ids
 
 LENGTH = 64
 STEP = 600
+SERIES = Path(__file__).resolve().parents[1] / "src" / "anisoscope" / "embedded_series"
 Task = tuple[np.ndarray, np.ndarray, np.ndarray | None]  # windows (n, LENGTH) of ids, labels, positions of the states
 
 
@@ -76,9 +78,10 @@ def link(enwik8: Path, count: int) -> Task:
 def states(module: Any, task: Task) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     """The states of a task at every site (means of windows, or those at a position), and the average cosine there."""
     ids, _, positions = task
-    names = ("embeddings", *(f"block.{k}" for k in range(module.config.n_layer - 1)), "final_norm")
+    blocks = [f"block.{k}" for k in range(module.config.num_hidden_layers)]
+    names = ("embeddings", *blocks[:-1], "final_norm" if module.config.model_type == "gpt2" else blocks[-1])
     found: dict[str, list[np.ndarray]] = {name: [] for name in names}
-    units = {name: np.zeros(module.config.n_embd) for name in names}
+    units = {name: np.zeros(module.config.hidden_size) for name in names}
     for start in range(0, len(ids), 256):
         some = slice(start, start + 256)
         with torch.inference_mode():
@@ -105,22 +108,29 @@ def accuracy(x: np.ndarray, labels: np.ndarray) -> float:
 def main(grid: Path, enwik8: Path, docs: Path) -> None:
     torch.set_num_threads(1)
     tasks = {"code": code_or_prose(400), "topic": topic(120), "link": link(enwik8, 500)}
-    table = docs / "tables" / "downstream.csv"
+    trainings = {one.parts[-3:-1]: one for one in sorted(grid.glob(f"training/*/seed-*/checkpoint-{STEP}"))}
+    series = {one.parts[-2:]: one for one in sorted(SERIES.glob("seed-*/checkpoint-*"))}
+    fill(docs / "tables" / "downstream.csv", ("arm", "seed"), trainings, tasks)
+    fill(docs / "tables" / "downstream-series.csv", ("seed", "step"), series, tasks)
+
+
+def fill(table: Path, place: tuple[str, str], checkpoints: dict[Any, Path], tasks: dict[str, Task]) -> None:
+    """Probe the checkpoints that a table does not have; a checkpoint is named by two parts of its path."""
     known = {tuple(line.split(",")[:2]) for line in table.read_text().splitlines()} if table.exists() else set()
     with table.open("a", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         if not known:
-            writer.writerow(["arm", "seed", "site", "task", "accuracy", "mean_cosine"])
-        for checkpoint in sorted(grid.glob(f"training/*/seed-*/checkpoint-{STEP}")):
-            place = (checkpoint.parts[-3], checkpoint.parts[-2].removeprefix("seed-"))
-            if place not in known:
-                writer.writerows(probed(open_model(str(checkpoint)).module, tasks, place))
+            writer.writerow([*place, "site", "task", "accuracy", "mean_cosine"])
+        for parts, checkpoint in checkpoints.items():
+            named = tuple(part.removeprefix("seed-").removeprefix("checkpoint-") for part in parts)
+            if named not in known:
+                writer.writerows(probed(open_model(str(checkpoint)).module, tasks, named))
                 file.flush()
-                print(*place, flush=True)
+                print(*named, flush=True)
 
 
-def probed(module: Any, tasks: dict[str, Task], place: tuple[str, str]) -> list[list[str]]:
-    """The lines of one training: every task at every site."""
+def probed(module: Any, tasks: dict[str, Task], place: tuple[str, ...]) -> list[list[str]]:
+    """The lines of one checkpoint: every task at every site."""
     lines = []
     for name, task in tasks.items():
         found, cosines = states(module, task)

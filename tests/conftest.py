@@ -13,6 +13,24 @@ import pytest
 if TYPE_CHECKING:
     import cases
 
+LONG = (  # minutes, or started processes; what takes longest comes first
+    *("distributed/test_torchrun", "notebooks", "models/test_hub.py", "browser", "faults/test_processes"),
+    *("studies/intervene/test_outcomes", "distributed", "report/test_figures_block", "studies/measure/test_embedding"),
+    *("studies/attention/test_rows", "training", "models/test_every", "faults", "watch", "accumulate/test_m"),
+    *("studies/variants", "studies/test_metric_names", "studies/measure", "test_docs", "test_walk", "packaging"),
+    *("contributing", "scripts", "cli", "inputs/stores", "studies/paper", "properties", "test_api"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files come first: handed out last, one of them would keep one process busy while the others wait."""
+    places = {item.nodeid: item.nodeid.removeprefix("tests/") for item in items}
+    ranks = {
+        place: next((rank for rank, long in enumerate(LONG) if place.startswith(long)), len(LONG))
+        for place in places.values()
+    }
+    items.sort(key=lambda item: ranks[places[item.nodeid]])
+
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:

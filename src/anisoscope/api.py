@@ -132,7 +132,7 @@ def gate(first: Any, second: Any, data: Any = None, *, processor: Any = None, **
 
 
 def merge(runs: Sequence[str | Path | Run], out: str | Path, *, existing: Existing = "refuse") -> Result:
-    """Add up the runs of shards: the run of one pass over all the data."""
+    """Add up the runs of shards into the run that one pass over all the data gives."""
     from anisoscope.runs.merging import merge_runs
 
     return _result(merge_runs(runs, out, existing=existing))

@@ -1,6 +1,7 @@
 """Commands on small runs, whole processes from start to end; and opening a run with its checksums verified.
 
-Each command runs once before it counts, and may keep its bytecode, as that of an installed package is kept.
+Each command runs once before it counts, and may keep its bytecode, as that of an installed package is kept. `null`
+draws figures once it has printed its answer: it is timed without them, too.
 """
 
 from __future__ import annotations
@@ -45,9 +46,11 @@ def main() -> None:
         taken = started(vectors, turns)
         rows.append(stated("`vectors` of a 2,000 × 64 file", taken, aim=2.5))
         run = str(here / "run")
+        null = ["null", "--dim", "64", "--n", "2000", "--existing", "replace", "--out", str(here / "null")]
         commands = {
             "show": ["show", run],
-            "null": ["null", "--dim", "64", "--n", "2000", "--existing", "replace", "--out", str(here / "null")],
+            "null --no-figures": [*null, "--no-figures"],
+            "null": null,
             "compare": ["compare", run, run, "--existing", "replace", "--out", str(here / "compare")],
             "models": ["models"],
         }

@@ -41,11 +41,16 @@ def in_turn(
     *,
     turns: int,
     clock: Callable[[], float] = time.perf_counter,
+    before: Callable[[], object] = lambda: None,
 ) -> dict[str, list[float]]:
-    """The seconds of each contender in `turns` rounds in which each runs once, after one that does not count."""
+    """The seconds of each contender in `turns` rounds in which each runs once, after one that does not count.
+
+    What is done `before` each does not count either.
+    """
     taken: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(turns + 1):
         for name, run in contenders.items():
+            before()
             started = clock()
             run()
             if turn:

@@ -55,3 +55,13 @@ def test_a_state_outside_its_folder_is_refused(tmp_path: Path) -> None:
     saved.header.write_text(json.dumps({**header, "state": "../elsewhere"}))
     with pytest.raises(StoreError, match="the state of the unfinished run is damaged"):
         find_saved(saved.folder, saved.identity)
+
+
+@pytest.mark.parametrize("change", [{"done": 48}, {"finished": True}])
+def test_a_header_that_says_more_than_its_sums_hold_is_refused(tmp_path: Path, change: dict) -> None:
+    saved = Saved(tmp_path / "state", Unit(), {"model": "a"}, done=16)
+    saved.save({"n": torch.ones(2)})
+    assert [found.done for found in find_saved(saved.folder, saved.identity)] == [16]
+    saved.header.write_text(json.dumps({**json.loads(saved.header.read_text()), **change}))
+    with pytest.raises(StoreError, match="the state of the unfinished run is damaged"):
+        find_saved(saved.folder, saved.identity)

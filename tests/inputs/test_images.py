@@ -81,8 +81,16 @@ def test_sixteen_bits_are_scaled_not_clipped(tmp_path, suffix):
 def test_floating_point_images(tmp_path):
     Image.fromarray(np.array([[0.0, 0.5, 1.0]], dtype=np.float32)).save(tmp_path / "unit.tiff")
     np.testing.assert_array_equal(only(tmp_path / "unit.tiff")[0, :, 0], [0, 128, 255])
-    Image.fromarray(np.array([[0.0, 0.5, 200.0, 300.0]], dtype=np.float32)).save(tmp_path / "bytes.tiff")
+    Image.fromarray(np.array([[0.0, 0.5, 200.0, 255.0]], dtype=np.float32)).save(tmp_path / "bytes.tiff")
     np.testing.assert_array_equal(only(tmp_path / "bytes.tiff")[0, :, 0], [0, 0, 200, 255])
+
+
+@pytest.mark.parametrize("grey", [[0.0, 300.0], [-1.0, 1.0], [0, 70_000], [-5, 9]])
+def test_grey_values_of_no_known_scale_are_not_clipped_in_silence(tmp_path, grey):
+    kind = np.float32 if isinstance(grey[0], float) else np.int32
+    Image.fromarray(np.array([grey], dtype=kind)).save(tmp_path / "x.tiff")
+    with pytest.raises(InputError, match="grey values from"):
+        only(tmp_path / "x.tiff")
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "CMYK"])

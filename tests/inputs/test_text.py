@@ -388,3 +388,10 @@ def test_unusual_characters_are_kept(tmp_path):
     assert [text for _, text in pairs(open_text(tmp_path / "x.txt", documents="lines"))] == ["nul \0 here", "line"]
     (tmp_path / "x.jsonl").write_text('{"text": "\\ud800 lone"}\n')
     assert pairs(open_text(tmp_path / "x.jsonl")) == [("x.jsonl#0", "\ud800 lone")]
+
+
+def test_a_name_that_stands_twice_in_a_json_object_is_refused(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"text": "one"}\n{"text": "two", "text": "three"}\n')
+    source = open_text(tmp_path / "x.jsonl")
+    assert [document.text for document in source] == ["one"]
+    assert source.unreadable == [("x.jsonl", "line 2 is not JSON: 'text' stands twice")]

@@ -82,6 +82,8 @@ def test_pickled_weights_count_where_there_are_no_others(tmp_path: Path) -> None
     for name in ("config.json", "pytorch_model.bin"):
         (tmp_path / name).write_text(name)
     assert sorted(fingerprint(tmp_path).files) == ["config.json", "pytorch_model.bin"]
+    (tmp_path / "adapter_model.safetensors").write_text("is not what the library reads")
+    assert "pytorch_model.bin" in fingerprint(tmp_path).files
 
 
 @pytest.mark.parametrize("name", COUNTED)

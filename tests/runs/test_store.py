@@ -11,7 +11,9 @@ import torch
 
 from anisoscope.errors import StoreError, UsageError
 from anisoscope.runs import writing
+from anisoscope.runs.finding import entries
 from anisoscope.runs.store import FORMAT, Run, begin, find_existing, open_run, write_run
+from anisoscope.runs.study import find_study
 from anisoscope.runs.table import Row
 from anisoscope.runs.writing import atomic
 
@@ -216,3 +218,27 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be made"):
         begin(tmp_path / "file" / "r", command="vectors", settings=SETTINGS)
+
+
+def other(value: object) -> object:
+    """A value that is not this one."""
+    if isinstance(value, bool) or value is None:
+        return not value
+    if isinstance(value, list | tuple):
+        return [*value, "more"]
+    return value + 1 if isinstance(value, int | float) else f"{value}x"
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer")
+@pytest.mark.parametrize("name", sorted(entries()))
+def test_every_setting_of_every_study_tells_runs_apart(name: str, tmp_path: Path) -> None:
+    kind = find_study(name).settings
+    fields = kind.model_fields.items()
+    values = {name: "x" if one.is_required() else one.get_default(call_default_factory=True) for name, one in fields}
+    asked = kind.model_construct(**values).as_dict()
+    begin(tmp_path / "run", command=name, settings=asked)
+    assert find_existing(tmp_path / "run", command=name, settings=asked, existing="resume") is None
+    for field, value in values.items():
+        changed = kind.model_construct(**{**values, field: other(value)}).as_dict()
+        with pytest.raises(StoreError, match=f"a run of other settings[\\s\\S]*{field} was"):
+            find_existing(tmp_path / "run", command=name, settings=changed, existing="resume")

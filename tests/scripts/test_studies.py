@@ -110,6 +110,8 @@ def test_trainings_of_another_file_join_the_table_and_are_corrected_with_the_res
 
 def test_the_page_of_the_probes_has_the_numbers_of_its_table() -> None:
     page = (TABLES.parent / "downstream.md").read_text(encoding="utf-8")
-    told = list(csv.DictReader((TABLES / "downstream-summary.csv").open()))
-    assert page == downstream_summary.put(page, told)
+    told, tied = (
+        list(csv.DictReader((TABLES / f"downstream-{name}.csv").open())) for name in ("summary", "correlations")
+    )
+    assert page == downstream_summary.put(page, told, tied)
     assert f"over all {sum(bool(line['p_holm']) for line in told)} contrasts" in page

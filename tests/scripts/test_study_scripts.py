@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from scipy.stats import spearmanr
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
@@ -20,8 +21,9 @@ import encoders
 from anisoscope.models.open import open_model
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-retrieval, size, downstream, summary, objectives = map(
-    import_module, ("retrieval_study", "size_study", "downstream_study", "downstream_summary", "objectives_study")
+retrieval, size, downstream, summary, objectives, versions = map(
+    import_module,
+    ("retrieval_study", "size_study", "downstream_study", "downstream_summary", "objectives_study", "encoder_versions"),
 )
 pytestmark = pytest.mark.usefixtures("one_thread")
 STEPS = 4
@@ -77,9 +79,15 @@ def test_probes_and_their_summary(grid: Path, text: Path, docs: Path, monkeypatc
     for name, make in few.items():
         monkeypatch.setattr(downstream, name, lambda count, make=make: make(count // 10))
     monkeypatch.setattr(downstream, "link", lambda file, count, make=downstream.link: make(file, count // 10))
+    (docs / "series" / "seed-0").mkdir(parents=True)
+    (docs / "series" / "seed-0" / "checkpoint-8192").symlink_to(downstream.SERIES / "seed-0" / "checkpoint-8192")
+    monkeypatch.setattr(downstream, "SERIES", docs / "series")
     downstream.main(grid, text, docs)
     lines = table(docs, "downstream.csv")
     assert len(lines) == len(PLAN) * 2 * 3 * 3  # arms, seeds, tasks, sites
+    along = table(docs, "downstream-series.csv")
+    assert {(one["seed"], one["step"]) for one in along} == {("0", "8192")}
+    assert list(dict.fromkeys(one["site"] for one in along)) == ["embeddings", *(f"block.{k}" for k in range(4))]
     downstream.main(grid, text, docs)
     assert table(docs, "downstream.csv") == lines  # nothing is probed twice
     (docs / "downstream.md").write_text("Before.\n\n| task | site |\n\nAfter.\n")
@@ -96,6 +104,20 @@ def test_probes_and_their_summary(grid: Path, text: Path, docs: Path, monkeypatc
     }
     gain = np.mean([mine["clm", seed] - mine["softmax", seed] for seed in "01"])
     assert float(one["difference"]) == pytest.approx(gain, abs=1e-4)
+    tied = table(docs, "downstream-correlations.csv")
+    own = [line for line in lines if (line["task"], line["site"]) == ("link", "block.0")]
+    ranks = [[float(line[name]) for line in own] for name in ("mean_cosine", "accuracy")]
+    rho = next(line for line in tied if (line["task"], line["site"], line["without"]) == ("link", "block.0", ""))
+    assert float(rho["spearman"]) == pytest.approx(spearmanr(ranks[0], ranks[1])[0], abs=1e-3)
+    within: dict[str, list[float]] = {}
+    for arm, seed in mine:
+        own = [line for line in lines if (line["arm"], line["seed"], line["task"]) == (arm, seed, "link")]
+        ranks = [[float(line[name]) for line in own] for name in ("mean_cosine", "accuracy")]
+        if len(set(ranks[1])) > 1:
+            within.setdefault(seed, []).append(float(np.array(spearmanr(ranks[0], ranks[1]))[0]))
+    sites = next(line for line in tied if (line["task"], line["over"]) == ("link", "sites"))
+    assert float(sites["spearman"]) == pytest.approx(np.mean([np.mean(v) for v in within.values()]), abs=1e-3)
+    assert (docs / "figures" / "downstream-series.png").stat().st_size > 5000
 
 
 def test_the_cosine_of_the_probes_is_that_of_all_pairs(grid: Path, text: Path) -> None:
@@ -167,3 +189,18 @@ def test_equal_losses_are_read_between_checkpoints() -> None:
     falling = [(4.0, 0.5), (3.0, 0.2), (2.0, 0.4)]
     assert objectives.matched(falling, [(5.0, 0.0), (2.5, 0.1)]) == pytest.approx((2.5, 0.3, 0.1))
     assert objectives.matched([(5.0, 0.0), (3.5, 0.1)], falling) == pytest.approx((3.5, 0.1, 0.35))
+
+
+def test_weights_in_int8_have_255_levels_per_row(tmp_path: Path) -> None:
+    model = encoders.tiny_bert(tmp_path / "encoder")
+    versions.round_to_int8(model, tmp_path / "rounded")
+    before, after = (load_file(folder / "model.safetensors") for folder in (model, tmp_path / "rounded"))
+    for name, weight in before.items():
+        if weight.ndim == 2:
+            step = np.abs(weight).max(axis=1, keepdims=True) / 127
+            assert (np.abs(after[name] - weight) <= 0.51 * step).all(), name
+            levels = after[name] / step.clip(1e-30)
+            np.testing.assert_allclose(levels, np.round(levels), atol=1e-3)
+        else:
+            np.testing.assert_array_equal(after[name], weight)
+    assert open_model(tmp_path / "rounded").module is not None

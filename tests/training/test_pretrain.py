@@ -267,6 +267,29 @@ def test_a_full_disk_is_one_message_and_the_same_command_continues(text: str, tm
     assert [step for _, step, _ in find_series(tmp_path / "out")] == [0, 3]
 
 
+def test_nothing_is_published_of_a_text_that_changed_while_it_was_read(text: str, tmp_path, monkeypatch) -> None:
+    from anisoscope.training.data.text import Windows
+
+    own = tmp_path / "own.txt"
+    own.write_bytes(Path(text).read_bytes())
+    draw, drawn = Windows.__getitem__, []
+
+    def edited(self, index: int):
+        drawn.append(index)
+        if self.seed == 0 and index == 3 * SMALL["batch"]:  # in the fourth step
+            with own.open("r+b") as stream:
+                stream.write(b"zyxw")
+        return draw(self, index)
+
+    monkeypatch.setattr(Windows, "__getitem__", edited)
+    recipe = Recipe(data=[str(own)], steps=8, first_checkpoint=2, **SMALL)
+    with pytest.raises(InputError, match=r"changed while it was read.*own\.txt"):
+        pretrain(recipe, tmp_path / "series")
+    assert [step for _, step, _ in find_series(tmp_path / "series")] == [0, 2]
+    with pytest.raises(StoreError, match="another training"):
+        pretrain(recipe, tmp_path / "series")
+
+
 def test_nothing_leaks_to_the_terminal(text: str, tmp_path, capfd) -> None:
     pretrain(Recipe(data=[text], steps=4, **SMALL), tmp_path)
     assert capfd.readouterr() == ("", "")

@@ -3,9 +3,9 @@
 A uniform code of b bits has 2^b levels of one width around a centre; a value is replaced by the middle of its level,
 and what lies outside goes to the last one. Two ways to choose the width:
 
-- `dimension_grid`: one range for each dimension, as FAISS and sentence-transformers have it: centre the mean, width the
+- `dimension_grid`: one range for each dimension, as in FAISS and sentence-transformers: centre the mean, width the
   one that loses least of a Gaussian (Max 1960): 0.3352 sd for 4 bits, 0.0308 sd for 8, so a range of ±2.7 and ±3.9 sd;
-- `round_vectors`: one scale for each vector, its largest entry over 2^(b−1) − 1, as caches of keys have it.
+- `round_vectors`: one scale for each vector, its largest entry over 2^(b−1) − 1, as in caches of keys.
 
 >>> grid = dimension_grid(np.array([[0.0, 5.0], [2.0, 5.0]]), 4)
 >>> grid.round(np.array([[0.0, 5.0], [9.0, 5.0]])).round(2).tolist()  # 9 is outside; the second dimension is constant
@@ -44,7 +44,7 @@ class Grid:
 
 
 def dimension_grid(x: ArrayLike, bits: int) -> Grid:
-    """The uniform code of so many bits that fits the dimensions of the rows x (m, d)."""
+    """The uniform code with this many bits that fits the dimensions of the rows x (m, d)."""
     rows = np.asarray(x, np.float64)
     centre, spread = rows.mean(0), rows.std(0)
     return Grid(centre.astype(np.float32), (STEPS[bits] * spread).astype(np.float32), bits)

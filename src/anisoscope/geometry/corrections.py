@@ -64,7 +64,7 @@ class Affine:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """What is kept of it."""
+        """The arrays that are stored."""
         kept = {"mean": self.mean, "matrix": self.matrix, "axes": self.axes, "gains": self.gains}
         return {name: array for name, array in kept.items() if array is not None}
 
@@ -75,6 +75,18 @@ class Affine:
         if self.axes is None or self.gains is None:
             return turned
         return turned + ((centred @ self.axes) * self.gains) @ self.axes.T
+
+    def apply_into(self, out: np.ndarray, x: np.ndarray, held: np.ndarray) -> None:
+        """`apply` for speed: in the precision of the map, and in memory that is there (`held` has the shape of x)."""
+        if self.matrix.ndim == 2:
+            np.matmul(np.subtract(x, self.mean, out=held), self.matrix, out=out)
+            return
+        np.subtract(x, self.mean, out=out)
+        along = None if self.axes is None or self.gains is None else ((out @ self.axes) * self.gains) @ self.axes.T
+        if (self.matrix != 1).any():
+            out *= self.matrix
+        if along is not None:
+            out += along
 
 
 @dataclass(frozen=True)
@@ -92,7 +104,7 @@ class Corrections:
     level: float = 0.0
 
     def affine(self, method: str, *, dims: int | None = None) -> Affine:
-        """The map of a method; with `dims` it ends in so many dimensions, those in which the result varies most."""
+        """The map of a method; with `dims` its result has that many dimensions, those in which it varies most."""
         d = len(self.mean)
         if method == "none":
             return Affine(np.zeros(d), np.ones(d))

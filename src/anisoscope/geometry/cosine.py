@@ -26,8 +26,8 @@ from anisoscope.geometry.missing import Values, ratio
 def mean_cosine(sum_unit: ArrayLike, n: ArrayLike) -> Values:
     """Average cosine over all pairs of different vectors: (‖s‖² − n) / (n(n−1)). Missing if n < 2.
 
-    Range [−1/(n−1), 1]. Isotropic null: mean 0, sd √(2/(d·n(n−1))) (`null.mean_cosine_sd`). It sees the direction that
-    a cloud shares and nothing else: a line through the origin, half of it on each side, has average cosine 0.
+    Range [−1/(n−1), 1]. Isotropic null: mean 0, sd √(2/(d·n(n−1))) (`isotropic.mean_cosine_sd`). It sees the direction
+    that a cloud shares and nothing else: a line through the origin, half of it on each side, has average cosine 0.
 
     >>> mean_cosine(np.array([2.0, 0.0]), 2), mean_cosine(np.array([1.0, 0.0]), 1)
     (1.0, None)

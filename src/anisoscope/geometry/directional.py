@@ -7,8 +7,8 @@ Is a cloud isotropic at all? Two classical tests answer for its directions u = x
 
 Both are sums over pairs of a function of the cosine, and on the sphere different pairs are uncorrelated, so under
 uniformity their first three moments are known exactly at every n and d: mean ν, variance 2ν(n−1)/n, …, with ν = d for T
-and (d−1)(d+2)/2 for B. P-values come from the shifted Gamma law with these moments (`null.pair_sum_law`): the χ²_ν of
-the textbooks as n grows, and right for n < d too.
+and (d−1)(d+2)/2 for B. P-values come from the shifted Gamma law with these moments (`isotropic.pair_sum_law`): the χ²_ν
+of the textbooks as n grows, and right for n < d too.
 
 **Dependence.** Tokens of one sequence are not independent, so n is replaced by an effective sample size: n over the
 design effect of Kish (*Survey Sampling*, 1965), 1 + (Σn_seq²/n − 1)·ρ, ρ the correlation within sequences.

@@ -5,8 +5,8 @@ and its skewness is the usual measure of hubness (Radovanović et al. 2010). A r
 finds it. Two corrections of the similarity s, each from the rows' own distributions:
 
 - CSLS (Conneau et al. 2018): 2·s(x, y) − r(x) − r(y), r the mean similarity to the k nearest;
-- mutual proximity (Schnitzer et al. 2012), as scikit-hubness has it with `normal`: 1 − P(D_x > d)·P(D_y > d), with the
-  distances of each row taken to be normal.
+- mutual proximity (Schnitzer et al. 2012), as scikit-hubness computes it with `normal`: 1 − P(D_x > d)·P(D_y > d), with
+  the distances of each row taken to be normal.
 
 Cost: O(m²·d), m² numbers in memory. Isotropic vectors have hubs too, the more the higher the dimension: compare with
 `isotropic_hubs` at the same m and d.
@@ -48,7 +48,7 @@ class Hubs:
 def find_hubs(x: ArrayLike, *, queries: ArrayLike | None = None, own: ArrayLike | None = None, k: int = 10) -> Hubs:
     """Hubs among the rows x (m, d): as neighbours of each other, or as answers to queries (q, d).
 
-    `own` (q,) is the row that each query is, which it does not find; −1 where it is none.
+    `own` (q,): for each query the row that is the query itself, which does not count; −1 where there is none.
 
     >>> find_hubs([[1.0, 0.1], [1.0, 0.0], [1.0, -0.2], [0.0, 1.0]], k=1).occurrence.tolist()
     [2, 2, 0, 0]

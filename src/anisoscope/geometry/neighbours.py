@@ -8,7 +8,7 @@ One pass (`nearest`) gives the distances and the indices from which everything e
 
 A point that coincides with another (r_1 = 0) has no ratio of distances; it is left out, and `duplicates` counts such
 points. All of these depend on the scale of sampling: m Gaussian vectors in R^768 look far less than
-768-dimensional, so compare with `null.neighbour_null` at the same m and d.
+768-dimensional, so compare with `isotropic.neighbour_null` at the same m and d.
 
 Cost: O(m²·d) time in blocks of 32 MB; then O(m·k).
 
@@ -102,7 +102,7 @@ def twonn_point_terms(distances: ArrayLike) -> np.ndarray:
 def twonn_weighted(terms: np.ndarray, often: np.ndarray, *, discard: float = DISCARDED) -> np.ndarray:
     """Slopes through the origin of −log(1 − i/N) on log ratios (m,) in ascending order, NaN last, (B,).
 
-    Each ratio counts as `often` (B, m) as it says, N times in all; the largest `discard` of them do not count. NaN
+    Each ratio counts as many times as `often` (B, m) says, N in all; the largest `discard` of them do not count. NaN
     where fewer than two are left, or all are 0. A ratio at ranks a + 1 … b adds itself times Σ −log(1 − i/N) over them.
     """
     ratios = terms[: np.searchsorted(terms, np.inf, side="right")]
@@ -163,7 +163,7 @@ def hubness(indices: ArrayLike, m: int, *, k: int = 10) -> float | None:
     """Skewness of the k-occurrence: how often each of m points is among the k nearest of another.
 
     0 for a symmetric spread; large when a few hubs are near to everything. It grows with the dimension even for an
-    isotropic cloud: read it against `null.neighbour_null`. Missing if all counts are equal. As scikit-hubness's
+    isotropic cloud: read it against `isotropic.neighbour_null`. Missing if all counts are equal. As scikit-hubness's
     "k-skewness" (the population skewness).
 
     >>> round(hubness([[1], [0], [0], [0]], 4, k=1), 3)

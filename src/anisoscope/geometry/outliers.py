@@ -20,8 +20,8 @@ def outlier_dimensions(variances: ArrayLike, *, factor: float = 5.0) -> list[int
     """Dimensions whose variance is at least `factor` times the mean variance over dimensions, largest first.
 
     Isotropic null: none, once n is in the hundreds (a sample variance of n vectors has relative sd √(2/n)). At most
-    d/factor dimensions can qualify, so none for d < factor. Source: Rudman et al., EMNLP 2023
-    ("Outlier Dimensions Encode Task-Specific Knowledge"), factor 5 [from memory, unchecked against the paper].
+    d/factor dimensions can qualify, so none for d < factor. Outlier dimensions by their variance: Rudman et al., EMNLP
+    2023 ("Outlier Dimensions Encode Task-Specific Knowledge"); the factor of 5 is a convention.
     """
     values = np.asarray(variances, dtype=np.float64)
     bar = factor * values.mean()

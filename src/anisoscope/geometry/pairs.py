@@ -39,7 +39,7 @@ def centred_products(x: ArrayLike) -> np.ndarray:
 def cosines(x: ArrayLike, *, products: np.ndarray | None = None) -> np.ndarray:
     """The cosine of every two rows of x (m, d), (m, m); `products`, if given, is turned into them in place.
 
-    Isotropic null: each follows `null.cosine_density(c, d)` exactly, with mean 0 and sd 1/√d. With the mean μ,
+    Isotropic null: each follows `isotropic.cosine_density(c, d)` exactly, with mean 0 and sd 1/√d. With the mean μ,
     x·y = (x−μ)·(y−μ) + (x−μ)·μ + y·μ; beside rows far shorter than the mean that would cost digits, and the rows are
     multiplied instead.
     """
@@ -78,7 +78,7 @@ def sorted_quantiles(values: np.ndarray, levels: Sequence[float]) -> np.ndarray:
 def without_top(x: ArrayLike, k: int) -> np.ndarray:
     """Unit rows after centring and removing the top k principal components (k = 0 only centres).
 
-    A row that is nothing then is zero. Needs k < min(m − 1, d). Cost O(m·d·min(m, d)).
+    A row of which nothing is left is zero. Needs k < min(m − 1, d). Cost O(m·d·min(m, d)).
     """
     rows = as_rows(x)
     if k and not 0 < k < min(len(rows) - 1, rows.shape[1]):
@@ -97,7 +97,7 @@ def without_top(x: ArrayLike, k: int) -> np.ndarray:
 
 
 def mean_cosine_of(units: np.ndarray) -> float | None:
-    """Average cosine over all pairs of those rows that are not zero; missing where fewer than two are.
+    """Average cosine over all pairs of the rows that are not zero; missing where fewer than two are left.
 
     Of centred vectors, drift is gone, so what remains is shape: clusters and skew. Range [−1/(m−1), 1]; null ≈
     −1/(m−1), for centring makes m isotropic vectors that much opposed.

@@ -167,7 +167,7 @@ class Directions:
 
 
 def union_directions(*second_moments: ArrayLike) -> Directions:
-    """The SVD of a union of clouds from their second moments Σxxᵀ (..., d, d): Q and K, or one of them, of any steps.
+    """The SVD of a union of clouds from their second moments Σxxᵀ (..., d, d): queries, keys or both, of any steps.
 
     >>> x, y = np.array([[3.0, 0.0], [0.0, 1.0]]), np.array([[4.0, 0.0]])
     >>> union_directions(x.T @ x, y.T @ y).singular_values.tolist()

@@ -5,7 +5,7 @@ beside `drift`. The functions of λ take any leading axes and do not care about 
 there is no variance at all.
 
 **Sample size.** Noise spreads eigenvalues: an isotropic Gaussian cloud in d = 256 has participation ratio 128 at
-n = 256, 205 at n = 1,024 and 241 at n = 4,096. Below n ≈ 10·d only the comparison with `null.spectral_null` at the
+n = 256, 205 at n = 1,024 and 241 at n = 4,096. Below n ≈ 10·d only the comparison with `isotropic.spectral_null` at the
 same n and d means something; `participation_ratio_unbiased` is the one number here that corrects for it.
 
 Cost: O(d³) for the eigenvalues, O(d) for the rest.
@@ -142,7 +142,7 @@ def rankme(second_moment_eigenvalues: ArrayLike, *, n: int | None = None) -> Val
 
     Takes the eigenvalues σ² of Σxxᵀ (any scale). The paper has min(n, d) singular values: give `n` when n < d, or each
     of the d − n zeros adds 1.6e−6 to the entropy. Range [1, min(n, d)], up to 1e−7. Drift lowers it, unlike
-    `effective_rank`. Isotropic null: `null.spectral_null("rankme", n, d)`.
+    `effective_rank`. Isotropic null: `isotropic.spectral_null("rankme", n, d)`.
 
     >>> round(rankme([4.0, 4.0, 4.0, 4.0]), 4)
     4.0
@@ -193,7 +193,7 @@ def power_law_alpha(eigenvalues: ArrayLike, first: int = 11, last: int = 100) ->
     Small d: the range ends at the last eigenvalue that is not zero to rounding, and α is missing when fewer than 10 are
     left in it (so d ≥ 20 with the default range). α ≈ 1 is the critical decay of Stringer et al., Nature 2019; the
     weights and the default range are those of α-ReQ (Agrawal et al., NeurIPS 2022). The eigenvalues before `first` do
-    not count, nor does the mean. The null of noise is not 0: see `null.spectral_null("power_law_alpha", n, d)`.
+    not count, nor does the mean. The null of noise is not 0: see `isotropic.spectral_null("power_law_alpha", n, d)`.
 
     >>> round(power_law_alpha(np.arange(1, 201) ** -1.3), 12)
     1.3

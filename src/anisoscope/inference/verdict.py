@@ -51,7 +51,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`words` as in the table of this module, the `numbers` that decided, and a `sentence` that says both."""
+    """`words` (`drifted`, `isotropic`, …), the `numbers` that decided, and a `sentence` that says both."""
 
     words: tuple[str, ...]
     numbers: tuple[Number, ...]

@@ -63,6 +63,16 @@ def check_unchanged(path: Where, before: Stamp | Mark) -> None:
         raise InputError("the file changed while it was read", where=path, got=got, do=do)
 
 
+Stamps = Sequence[tuple[Path, Stamp | Mark]]
+"""Files, and what each was when it was opened."""
+
+
+def check_all(stamps: Stamps) -> None:
+    """Refuse files that were edited or replaced since their stamps were taken."""
+    for path, before in stamps:
+        check_unchanged(path, before)
+
+
 def printable(text: str) -> str:
     """The text with lone surrogates spelled out; the rest as it is.
 

@@ -1,7 +1,8 @@
 """Images: any format that Pillow opens, made upright, 8-bit RGB.
 
 Orientation follows EXIF. Transparency is laid over white. Grey values of 16 bits are scaled to 8 (v / 257), where
-Pillow's own conversion may clip them; floating-point images are read as [0, 1], or as [0, 255] when they go beyond 1.
+Pillow's own conversion may clip them; floating-point images are read as [0, 1], or as [0, 255] when they go beyond 1;
+grey values outside of these ranges have no known scale, and the file is unreadable.
 Of an animation the first frame counts, and a note says so. A damaged or truncated file is unreadable: half a picture is
 never measured.
 """
@@ -81,4 +82,6 @@ def _eight_bits(grey: np.ndarray) -> np.ndarray:
     if not np.isfinite(grey).all():
         raise ValueError("pixels that are NaN or infinite")
     full = 65_535 if grey.dtype.kind != "f" else 1 if grey.max() <= 1 else 255
-    return np.rint(grey * (255 / full)).clip(0, 255).astype(np.uint8)
+    if grey.min() < 0 or grey.max() > full:
+        raise ValueError(f"grey values from {grey.min():g} to {grey.max():g}, where {full} is white")
+    return np.rint(grey * (255 / full)).astype(np.uint8)

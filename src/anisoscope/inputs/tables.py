@@ -25,6 +25,7 @@ from anisoscope.inputs.vectors.columns import (
     open_parquet,
     parquet_batches,
 )
+from anisoscope.inputs.vectors.formats.jsonl import unique
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,7 +105,7 @@ def _jsonl_rows(path: Where, column: str | None) -> Iterator[Any]:
             if not line.strip():
                 continue
             try:
-                record = json.loads(line)
+                record = json.loads(line, object_pairs_hook=unique)
             except (ValueError, RecursionError) as problem:
                 raise Unreadable(f"line {number} is not JSON: {problem}") from problem
             if not isinstance(record, dict):

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 CHUNK = 1 << 22
 _STAMP = ("size", "mtime_ns", "ctime_ns")
 _SAFE = re.compile(r".*\.safetensors(\.index\.json)?")
+_PREFERRED = ("model.safetensors", "model.safetensors.index.json")
 _PICKLED = re.compile(r"pytorch_model.*\.bin(\.index\.json)?")
 _TOKENIZER = re.compile(
     r"(tokenizer|vocab|merges).*|.*\.(model|spm|tiktoken|bpe|codes)|(special_tokens_map|added_tokens|normalizer)\.json"
@@ -167,7 +168,7 @@ def _in_folder(folder: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for part in (folder, *(folder / name for name in _module_folders(folder))):
         files = _files(part)
-        pickled = not any(_SAFE.fullmatch(file.name) for file in files)  # safetensors are read where both are there
+        pickled = not any(file.name in _PREFERRED for file in files)  # they are read where both are there
         kinds = (_SAFE, _TOKENIZER, _CONFIG, *([_PICKLED] if pickled else []))
         matching = (file for file in files if any(kind.fullmatch(file.name) for kind in kinds))
         found |= {file.relative_to(folder).as_posix(): file for file in matching}

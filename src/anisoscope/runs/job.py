@@ -215,7 +215,7 @@ class Job:
         return make_batches(model, self.source(model.modality, field=field), **{**options, **changes})
 
     def kept(self, label: str, make: Callable[[], dict[str, Any]], modality: str | None = None) -> Part | None:
-        """A part that was finished in an earlier sitting, while its model and the data are what they were."""
+        """A part that was finished before, if its model and the data have not changed since."""
         if self.folder is None:
             return None
         folder = self.folder / "partial" / slug(label) / "total"

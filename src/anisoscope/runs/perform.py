@@ -14,11 +14,13 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 from anisoscope.errors import InputError, ModelError, StoreError, UsageError
+from anisoscope.inputs.files import stamp
 from anisoscope.runs.changes import changed_inputs
 from anisoscope.runs.job import Job
 from anisoscope.runs.locking import locked
@@ -225,14 +227,12 @@ def input_paths(settings: Settings) -> list[str]:
 
 
 def _stamps(settings: Settings) -> list[Any]:
-    """Size and time of the local files that are named: edited data gets a folder of its own."""
+    """The stamps of the local files that are named: edited data gets a folder of its own."""
     stamps = []
     for path in map(Path, input_paths(settings)):
-        try:
+        with suppress(OSError, ValueError, InputError):
             if path.is_file():
-                stamps.append([path.stat().st_size, path.stat().st_mtime_ns])
-        except (OSError, ValueError):
-            continue
+                stamps.append(astuple(stamp(path)))
     return stamps
 
 

@@ -242,7 +242,7 @@ class Embedding(Settings):
     """How one vector is made of a text: the site `embedding`."""
 
     pool: Literal["auto", "none", "mean", "cls", "last", "max", "weighted"] = option(
-        "The vector of a whole text: as a sentence-transformers model makes it (auto), or pooled so.", "auto"
+        "The vector of a whole text: as a sentence-transformers model makes it (auto), or pooled in this way.", "auto"
     )
     prompt: str | None = option("Prompt before every text: its name in the model (query …), or the words.", None)
 

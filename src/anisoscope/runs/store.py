@@ -57,7 +57,7 @@ class Run:
     manifest: dict[str, Any]
 
     def table(self) -> pa.Table:
-        """The tidy table, as it opens in pandas, polars and DuckDB too."""
+        """The tidy table (pyarrow)."""
         import pyarrow.parquet as pq
 
         with self._reading(TABLE) as path:

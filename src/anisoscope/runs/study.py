@@ -86,7 +86,7 @@ class Study:
 
     - `measure`, or `collect` and `conclude`; `kinds` gives an empty collection for each observer's name, where they are
       not those that studies share;
-    - `labels`: of a series, its checkpoints, which workers take one by one (`job.only`) instead of shares of the data;
+    - `labels`: the checkpoints of a series, which workers take one by one (`job.only`) instead of shares of the data;
     - `story`: what the terminal tells of its rows; without one, a table of them; `judged`: of its verdicts instead;
     - `machine`: which options of `Machine` its command has (all); `keeps_sums`: whether a finished run holds its sums;
     - `export`: writes a file that the settings name, of a new run or of one that is used again;

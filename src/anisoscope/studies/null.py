@@ -1,7 +1,8 @@
 """What isotropy would look like in this many dimensions.
 
 The cosine of two isotropic vectors in R^d is exactly Beta: (1 + cos)/2 ~ Beta((d−1)/2, (d−1)/2). Nothing is simulated
-but the neighbourhood metrics, and the note of each row says where its value comes from.
+but the neighbourhood metrics and, for min(n − 1, d) < 16, the spectral ones; the note of each row says how its value
+was found.
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ from anisoscope.training.recipe import Recipe
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from anisoscope.inputs.files import Stamps
+
 Announce = Callable[[str], None]
 
 
@@ -34,6 +36,9 @@ class TrainingData(Protocol):
 
     @property
     def sha256(self) -> str: ...
+
+    @property
+    def stamps(self) -> Stamps: ...
 
     @property
     def sizes(self) -> dict[str, int]: ...

@@ -73,7 +73,7 @@ class Recipe(Settings):
     arch: Arch = option("Architecture.", "bert")
     objective: Objective | None = option("What it is trained for (default: the usual one of the architecture).", None)
     attention: Attention = option("Kind of attention.", "softmax")
-    validation: float = _real("Share held out: the end of each text, or every so many-th image.", 0.05, gt=0, lt=0.5)
+    validation: float = _real("Share held out: the end of each text, or images at even intervals.", 0.05, gt=0, lt=0.5)
 
     tokens: Literal["bytes", "bpe"] = option("Bytes, or byte pairs trained on the data.", "bytes")
     vocabulary: int = option("Number of tokens, for bpe.", 4096, ge=300, le=2**24)
@@ -110,12 +110,12 @@ class Recipe(Settings):
     bad_batch: int | None = option("Step from which the training text is random tokens.", None, ge=1, le=10**9)
     bad_batches: int = option("For how many steps it is.", 1, ge=1, le=10**9)
     mask: float = _real("Share of tokens to predict, for masked models.", 0.15, gt=0, lt=1)
-    validation_batches: int = option("Held-out batches that the validation loss is of, for text.", 16, ge=1, le=10**6)
+    validation_batches: int = option("Held-out batches for the validation loss, of text.", 16, ge=1, le=10**6)
 
     first_checkpoint: int = option("First step of the log grid, after step 0.", 16, ge=1, le=10**9)
     per_doubling: int = option("Checkpoints per doubling of the step.", 1, ge=1, le=64)
     checkpoint_every: int | None = option("Steps between checkpoints, instead of a log grid.", None, ge=1, le=10**9)
-    save_every: int = option("Steps between states to go on from; it decides no weight.", 500, ge=1, le=10**9)
+    save_every: int = option("Steps between states to resume from; it changes no weights.", 500, ge=1, le=10**9)
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

@@ -18,6 +18,7 @@ import torch
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments, default_data_collator
 from transformers.trainer_callback import PrinterCallback
 
+from anisoscope.inputs.files import check_all
 from anisoscope.runs.progress import Progress
 from anisoscope.runs.stopping import asked_to_stop
 from anisoscope.runs.writing import atomic
@@ -92,10 +93,13 @@ class SeriesTrainer(Trainer):
 
 
 class Publisher(TrainerCallback):
-    """Publishes checkpoints on the grid of the recipe, keeps the log, and stops when a signal asks for it."""
+    """Publishes checkpoints on the grid of the recipe, keeps the log, and stops when a signal asks for it.
 
-    def __init__(self, recipe: Recipe, *, what: str, folder: Path, processor: Any, bar: Progress) -> None:
-        self.recipe, self.what, self.folder, self.processor, self.bar = recipe, what, folder, processor, bar
+    Nothing is published or saved of a training whose data changed while it was read.
+    """
+
+    def __init__(self, recipe: Recipe, *, what: str, folder: Path, data: TrainingData, bar: Progress) -> None:
+        self.recipe, self.what, self.folder, self.data, self.bar = recipe, what, folder, data, bar
         self.grid = frozenset(recipe.grid())
         self.trainer: SeriesTrainer | None = None
 
@@ -114,6 +118,8 @@ class Publisher(TrainerCallback):
             control.should_save = whole and state.global_step < self.recipe.steps  # after the last nothing is left
         elif asked_to_stop():
             control.should_save = True
+        if control.should_save or control.should_evaluate:
+            check_all(self.data.stamps)
 
     def on_log(self, args: Any, state: Any, control: Any, *, logs: dict[str, Any], **kwargs: Any) -> None:
         for name in ("loss", "eval_loss"):
@@ -154,7 +160,7 @@ class Publisher(TrainerCallback):
             return
         partial = self.folder / f".checkpoint-{step}"
         model.save_pretrained(partial)
-        self.processor.save_pretrained(partial)
+        self.data.processor.save_pretrained(partial)
         partial.rename(folder)
 
 
@@ -183,7 +189,7 @@ def make_trainer(
     bar: Progress,
 ) -> SeriesTrainer:
     """A Trainer for one seed of a recipe, whose only callback that speaks is the Publisher."""
-    publisher = Publisher(recipe, what=what, folder=folder, processor=data.processor, bar=bar)
+    publisher = Publisher(recipe, what=what, folder=folder, data=data, bar=bar)
     trainer = SeriesTrainer(
         recipe,
         model=model,

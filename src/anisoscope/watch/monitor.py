@@ -71,15 +71,15 @@ class AnisotropyMonitor(TrainerCallback):
 
     - `probe`: texts, files, clips or pictures (what `measure` takes as data), read by `processor`; or one batch as the
       model takes it (`input_ids`, `attention_mask`, …), whose rows are the sequences.
-    - `sites`, `length`, `limit`: as of a measurement (windows of 128 tokens, all documents); `attention=False` leaves
-      queries, keys and rows out, as models without attention need it; `logits=False` leaves a language-model head out.
+    - `sites`, `length`, `limit`: as in `measure` (windows of 128 tokens, all documents); `attention=False` leaves
+      out queries, keys and rows (models without attention need this); `logits=False` leaves out a language-model head.
     - `pool`: mean, cls, last, max or weighted: also measure the pooled vector of each text, the site `embedding`.
     - `every` so many steps, or at `steps`: "log" (0, 1, 2, 4, …, 1024, then every 1024) or a list.
     - `out`: keep a run there; `existing="replace"` removes what an earlier training left, "resume" goes on with it.
     - `rules`: when to warn (`inference.thresholds.RULES`); `band`: another band for the rule of drift.
     - `on_warning`: "warn", "stop" (the training), or a function of the message.
 
-    `rows`, `alarms` and `warned` (their sentences) hold what was seen, `should_stop` tells a loop of your own to end.
+    `rows`, `alarms` and `warned` (their sentences) hold what was seen, `should_stop` tells your own loop to end.
     """
 
     def __init__(
@@ -140,9 +140,9 @@ class AnisotropyMonitor(TrainerCallback):
         return step in self.steps
 
     def observe(self, model: nn.Module, step: int) -> dict[str, float]:
-        """Measure the probe now, keep the rows, and warn if a rule says so; what is to be logged, by name.
+        """Measure the probe now, keep the rows, and warn if a rule says so. Returns what to log, by name.
 
-        Nothing is logged in other processes than the first.
+        Only the first process has something to log.
         """
         started = time.monotonic()
         sums = self.probe.run(model)
@@ -275,7 +275,7 @@ class AnisotropyMonitor(TrainerCallback):
         return {f"seed-None/{name}": array for name, array in found.items()}
 
     def keep(self) -> None:
-        """`save` for a training that must not end where a disk is full: that is a warning."""
+        """As `save`, but a full disk is a warning and does not end the training."""
         with _told_not_raised():
             self.save()
 

@@ -35,6 +35,12 @@ def test_numbers_with_and_without_header(write, text):
     np.testing.assert_array_equal(read(write(text))[0], X)
 
 
+@pytest.mark.parametrize("header", ["1,2,3", "1990,1991,1992", " 7, 8, 9"])
+def test_a_header_that_counts_up_is_not_a_vector(write, header):
+    np.testing.assert_array_equal(read(write(f"{header}\n0.5,1,2\n3,4,5\n"))[0], [[0.5, 1, 2], [3, 4, 5]])
+    np.testing.assert_array_equal(read(write("1,2,3\n4,4,5\n"))[0], [[1, 2, 3], [4, 4, 5]])  # whole numbers
+
+
 def test_what_pandas_writes_is_read_and_its_index_is_not_a_dimension(tmp_path):
     frame = pandas.DataFrame(X)
     frame.to_csv(tmp_path / "x.csv", index=False)

@@ -290,3 +290,9 @@ def test_labels_that_are_not_utf8_are_refused(tmp_path):
     np.savez(tmp_path / "x.npz", v=X[:2], g=np.array([b"caf\xe9", b"x"]))
     with pytest.raises(InputError, match="not UTF-8"):
         open_vectors(tmp_path / "x.npz", group="g")
+
+
+def test_a_name_that_stands_twice_in_a_json_object_is_refused(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"v": [1, 2]}\n{"v": [3, 4], "v": [5, 6]}\n')
+    with pytest.raises(InputError, match=r"line 2[\s\S]*'v' stands twice"):
+        read(tmp_path / "x.jsonl")

@@ -64,12 +64,25 @@ def test_a_folder_of_classes(photos) -> None:
 
 
 def test_the_hash_sees_contents_and_not_where_the_folder_lies(photos, tmp_path) -> None:
-    _, before = folder_pictures([str(photos)])
+    _, before, _ = folder_pictures([str(photos)])
     photos.rename(tmp_path / "moved")
-    _, moved = folder_pictures([str(tmp_path / "moved")])
+    _, moved, _ = folder_pictures([str(tmp_path / "moved")])
     (tmp_path / "moved" / "red" / "00.png").write_bytes((tmp_path / "moved" / "red" / "01.png").read_bytes())
-    _, changed = folder_pictures([str(tmp_path / "moved")])
+    _, changed, _ = folder_pictures([str(tmp_path / "moved")])
     assert before == moved != changed
+
+
+def test_images_are_read_as_they_are_measured(photos) -> None:
+    """Turned as EXIF says, 16 bits scaled to 8: what a model was trained on is what it is shown later."""
+    from anisoscope.inputs.images import open_images
+
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    Image.fromarray(np.arange(120, dtype=np.uint8).reshape(10, 12)).save(photos / "red/00.png", exif=turned)
+    Image.fromarray((np.arange(120, dtype=np.uint16) * 500).reshape(10, 12)).save(photos / "red/01.png")
+    pictures, _, _ = folder_pictures([str(photos)])
+    for number, shown in enumerate(open_images(photos / "red")):
+        assert np.array_equal(np.asarray(pictures[20 + number].open()), np.asarray(shown.image))
 
 
 def test_what_cannot_be_used_is_named(photos, tmp_path, monkeypatch) -> None:
@@ -79,7 +92,7 @@ def test_what_cannot_be_used_is_named(photos, tmp_path, monkeypatch) -> None:
     with pytest.raises(InputError, match="hold any out"):
         split(folder_pictures([str(photos)])[0], validation=0.01)
     (photos / "red" / "00.png").write_bytes(b"no image")
-    pictures, _ = folder_pictures([str(photos)])
+    pictures, _, _ = folder_pictures([str(photos)])
     with pytest.raises(InputError, match=r"00\.png"):
         pictures[20].open()
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -81,6 +83,33 @@ def test_the_end_of_every_file_is_held_out(text_file, tmp_path) -> None:
     assert bytes(corpus.training) == text_file.read_bytes()[:-1024] + b"x" * 900
     assert bytes(corpus.held_out) == text_file.read_bytes()[-1024:] + b"x" * 100
     assert corpus.sha256 == read_corpus([str(text_file), other], validation=0.2, length=64).sha256
+
+
+def test_the_hash_sees_an_edit_that_keeps_size_and_time(text_file) -> None:
+    before, times = read_corpus([text_file], validation=0.1, length=64).sha256, text_file.stat()
+    text_file.write_bytes(text_file.read_bytes()[::-1])
+    os.utime(text_file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert read_corpus([text_file], validation=0.1, length=64).sha256 != before
+
+
+def test_the_hash_sees_where_one_file_ends(tmp_path) -> None:
+    """What is held out is the end of each file, so the same bytes divided otherwise are other data."""
+    hashes = set()
+    for cut in (1000, 2000):
+        (tmp_path / "a").write_bytes(b"a" * cut)
+        (tmp_path / "b").write_bytes(b"a" * (4000 - cut))
+        hashes.add(read_corpus([tmp_path / "a", tmp_path / "b"], validation=0.1, length=64).sha256)
+    assert len(hashes) == 2
+
+
+def test_tokens_that_were_left_behind_are_those_of_the_same_vocabulary_and_split(text_file, tmp_path) -> None:
+    """A kill may leave tokens without a recipe beside them; another recipe does not take them for its own."""
+    small = Recipe(data=[str(text_file)], tokens="bpe", vocabulary=300, length=16)
+    ids = {len(TextData.open(small.model_copy(update=changes), tmp_path).ids) for changes in CHANGES}
+    assert len(ids) == len(CHANGES)
+
+
+CHANGES = ({}, {"vocabulary": 400}, {"validation": 0.3})
 
 
 @pytest.mark.parametrize("tokens", ["bytes", "bpe"])

@@ -1,4 +1,4 @@
-"""Add up the runs of shards: the run of one pass over all the data."""
+"""Add up the runs of shards into the run that one pass over all the data gives."""
 
 from __future__ import annotations
 

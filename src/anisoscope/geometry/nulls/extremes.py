@@ -1,7 +1,8 @@
 """How large the largest of many independent numbers is: what a maximum is compared with.
 
 The largest of N standard normal numbers is about b + γ/b with b = Φ⁻¹(1 − 1/N) and γ Euler's constant (the mean of the
-Gumbel law that it tends to; Cramér 1946, §28.6). Good to 1 % from N = 100 on. Cost O(1).
+Gumbel law that it tends to; Cramér 1946, §28.6). Too high by 2.7 % at N = 100, 1.1 % at 1,000, 0.6 % at 10,000 and
+0.25 % at a million. Cost O(1).
 
 >>> round(expected_maximum(1000), 2), round(expected_maximum(1000, absolute=True), 2)
 (3.28, 3.47)

@@ -31,7 +31,7 @@ class Metric:
 
     - `label` for axes and tables, `meaning` in one plain sentence, `group` for the section it is shown in.
     - `low`, `high`: the range of the value, missing where it has no bound; `unit` where it has one (`p` for a p-value).
-    - `of`: the function of the sums, over leading axes; missing where the metric needs whole vectors or a study.
+    - `of`: the function of the sums that `reads` names, over leading axes; missing where a metric needs more.
     - `null`: what isotropy gives at n vectors in d dimensions; missing where a study computes its own.
     - `paired`: whether the difference of two runs over the same sequences can be computed group by group.
     """

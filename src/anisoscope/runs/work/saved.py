@@ -48,11 +48,12 @@ class Saved:
         kinds = {"done": int, "finished": bool, "about": dict, "notes": list, "state": str, "sha256": str}
         right = all(isinstance(getattr(self, name), kind) for name, kind in kinds.items())
         return (
-            right
-            and isinstance(self.batch_tokens, int | None)
-            and self.done >= 0
-            and Path(self.state).name == self.state
+            right and isinstance(self.batch_tokens, int | None) and self.done >= 0 and self.state in ("", self._name())
         )
+
+    def _name(self) -> str:
+        """The file of the sums, by how far they go: a header that says otherwise is damaged."""
+        return f"{self.unit.name}@{self.done}{'-finished' if self.finished else ''}.safetensors"
 
     @property
     def header(self) -> Path:
@@ -79,7 +80,7 @@ class Saved:
 
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            name = f"{self.unit.name}@{self.done}{'-finished' if self.finished else ''}.safetensors"
+            name = self._name()
             with atomic(self.folder / name) as path:
                 save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path)
                 self.sha256 = file_sha256(path)

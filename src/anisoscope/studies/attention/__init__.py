@@ -1,6 +1,7 @@
 """Queries, keys and attention rows of a model, by layer and head.
 
-One pass; everything is a sum (`runs.work.observers.AttentionSums`). `arrays` of the run hold the drift directions.
+One pass; everything is a sum or a running maximum (`runs.work.observers.AttentionSums`). `arrays` of the run hold the
+drift directions.
 """
 
 from __future__ import annotations

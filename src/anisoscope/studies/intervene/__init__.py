@@ -19,8 +19,8 @@ Softmax cannot see a constant taken from the keys that are scored (q·K̄ is the
 or without, so `mean_key` must change nothing: that is the built-in check. Before rotation a mean key is not a constant:
 it turns with the position.
 
-Cost: a forward pass per window for the means, one and one more for each of the shifted states, and one for each
-intervention and each control.
+Cost, in forward passes per window: one for the means; one, and one for each kind of shifted state (`mean_hidden`,
+`drift@…`), for the shifts; one untouched, and one for each intervention and each control.
 """
 
 from __future__ import annotations

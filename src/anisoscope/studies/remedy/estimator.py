@@ -27,7 +27,7 @@ from anisoscope.geometry.corrections import METHODS, Affine
 
 LEVELS = np.concatenate([np.linspace(0, 0.99, 100), 1 - np.geomspace(0.009, 1e-5, 60)])
 """At which the floor is kept; finer where thresholds are looked for."""
-_BLOCK = 512
+_BLOCK = 256
 _PARAMETERS = ("method", "dims", "seed", "sample")
 
 
@@ -108,13 +108,10 @@ class Remedy:
         out, held = np.empty((len(rows), fitted.dims[1]), kind), np.empty((_BLOCK, fitted.dims[0]), kind)
         for start in range(0, len(rows), _BLOCK):  # what is worked on stays in the cache
             part = out[start : start + _BLOCK]
-            centred = np.subtract(rows[start : start + _BLOCK], made.mean, out=held[: len(part)])
-            (np.multiply if made.matrix.ndim == 1 else np.matmul)(centred, made.matrix, out=part)
-            if made.axes is not None and made.gains is not None:
-                part += ((centred @ made.axes) * made.gains) @ made.axes.T
-            norms = np.sqrt(np.einsum("ij,ij->i", part, part))[:, None]
+            made.apply_into(part, rows[start : start + _BLOCK], held[: len(part)])
+            norms = np.sqrt(part[:, None, :] @ part[:, :, None])[:, 0]
             norms[norms == 0] = 1  # the mean itself has no direction, and stays 0
-            part /= norms
+            part *= 1 / norms
         return out
 
     def side(self, name: str) -> Self:
@@ -179,7 +176,7 @@ class Remedy:
     # -- files -------------------------------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
-        """What is kept of it."""
+        """The arrays that are stored."""
         made = self.fitted()
         kept = made.arrays if self.query_mean is None else made.arrays | {"mean.query": self.query_mean}
         return kept if self.floor is None else kept | {"floor.levels": LEVELS, "floor.values": self.floor}

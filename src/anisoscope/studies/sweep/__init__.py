@@ -1,4 +1,4 @@
-"""The same along a series of training checkpoints.
+"""Hidden states and attention along a series of training checkpoints.
 
 One pass for each checkpoint over the same tokens, hidden states and attention together. While a checkpoint runs, the
 next is opened by another thread. Finished checkpoints stay on disk, so a killed sweep loses at most the batches since

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anisoscope.errors import InputError, MissingExtra
+from anisoscope.inputs.files import Stamps, check_all, stamp
+from anisoscope.inputs.images import upright_rgb
 from anisoscope.training.recipe import DIGITS
 
 if TYPE_CHECKING:
@@ -70,16 +72,17 @@ class ImageData:
     held_out_pictures: Sequence[Labelled]
     classes: int
     sha256: str
+    stamps: Stamps
 
     @classmethod
     def open(cls, recipe: Recipe) -> ImageData:
         from transformers import ViTImageProcessor
 
         side = {"height": recipe.image_size, "width": recipe.image_size}
-        pictures, sha256 = digits() if recipe.data == [DIGITS] else folder_pictures(recipe.data)
+        pictures, sha256, stamps = digits() if recipe.data == [DIGITS] else folder_pictures(recipe.data)
         kept, held_out = split(pictures, validation=recipe.validation)
         classes = len({picture.label for picture in pictures})
-        return cls(recipe, ViTImageProcessor(size=side), kept, held_out, classes, sha256)
+        return cls(recipe, ViTImageProcessor(size=side), kept, held_out, classes, sha256, stamps)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -92,7 +95,7 @@ class ImageData:
         return Examples(self.held_out_pictures, self.processor, count=len(self.held_out_pictures), seed=None)
 
 
-def digits() -> tuple[list[Labelled], str]:
+def digits() -> tuple[list[Labelled], str, Stamps]:
     """The 1,797 digits of 8 × 8 pixels that scikit-learn carries, and the hash of their pixels."""
     try:
         from sklearn.datasets import load_digits
@@ -103,11 +106,11 @@ def digits() -> tuple[list[Labelled], str]:
     pictures = [
         Labelled(partial(_from_pixels, pixels), int(label)) for pixels, label in zip(grey, bunch.target, strict=True)
     ]
-    return pictures, hashlib.sha256(grey.tobytes()).hexdigest()
+    return pictures, hashlib.sha256(grey.tobytes()).hexdigest(), ()
 
 
-def folder_pictures(data: Sequence[str]) -> tuple[list[Labelled], str]:
-    """The images of a folder, by class and name, and the hash of names and contents."""
+def folder_pictures(data: Sequence[str]) -> tuple[list[Labelled], str, Stamps]:
+    """The images of a folder, by class and name, the hash of names and contents, and the stamps of the files."""
     root = Path(data[0])
     classes = sorted(folder for folder in root.iterdir() if folder.is_dir()) if len(data) == 1 and root.is_dir() else []
     if len(classes) < 2:
@@ -117,12 +120,14 @@ def folder_pictures(data: Sequence[str]) -> tuple[list[Labelled], str]:
             expected="one folder with a subfolder of images per class, at least two",
             do=f"or give `--data {DIGITS}` for scikit-learn's handwritten digits",
         )
-    pictures, digest = [], hashlib.sha256()
+    pictures, stamps, digest = [], [], hashlib.sha256()
     for label, folder in enumerate(classes):
         for file in sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES):
             pictures.append(Labelled(partial(_from_file, file), label))
+            stamps.append((file, stamp(file)))
             digest.update(f"{file.relative_to(root).as_posix()}\0".encode() + file.read_bytes())
-    return pictures, digest.hexdigest()
+    check_all(stamps)
+    return pictures, digest.hexdigest(), stamps
 
 
 def split(pictures: Sequence[Labelled], *, validation: float) -> tuple[list[Labelled], list[Labelled]]:
@@ -152,6 +157,7 @@ def _from_file(path: Path) -> Image:
     from PIL import Image
 
     try:
-        return Image.open(path).convert("RGB")
-    except OSError as error:
+        with Image.open(path) as image:
+            return upright_rgb(image)
+    except (OSError, ValueError) as error:
         raise InputError("cannot read the image", where=path, got=error) from error

@@ -10,7 +10,6 @@ Exactly `round(rate · n)` positions are chosen in each window, so the mean loss
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anisoscope.errors import InputError
+from anisoscope.inputs.files import Stamps, check_all, digest, file_digest, stamp
 from anisoscope.training.data.bytes import FIRST_BYTE, SPECIALS, byte_tokenizer
 from anisoscope.training.folder import writing
 
@@ -44,20 +44,22 @@ class Corpus:
     training: np.ndarray
     held_out: np.ndarray
     sha256: str
+    stamps: Stamps
 
 
 def read_corpus(files: Sequence[str | Path], *, validation: float, length: int) -> Corpus:
     """Map the files and hold out the last `validation` of each; one file is mapped, several are joined in memory."""
-    training, held_out = [], []
+    training, held_out, stamps = [], [], []
     for file in files:
         if not Path(file).is_file() or not Path(file).stat().st_size:
             raise InputError("cannot train on this text", where=file, expected="a file that exists and is not empty")
+        stamps.append((Path(file), stamp(Path(file))))
         text = np.memmap(file, dtype=np.uint8, mode="r")
         cut = len(text) - int(len(text) * validation)
         training.append(text[:cut])
         held_out.append(text[cut:])
-    stamps = tuple((str(file), Path(file).stat().st_mtime_ns) for file in files)
-    corpus = Corpus(_join(training), _join(held_out), _sha256(stamps))
+    corpus = Corpus(_join(training), _join(held_out), _sha256(tuple(stamps)), stamps)
+    check_all(stamps)
     if min(len(corpus.training), len(corpus.held_out)) < length:
         raise InputError(
             "the text is too short to train on",
@@ -69,14 +71,10 @@ def read_corpus(files: Sequence[str | Path], *, validation: float, length: int) 
 
 
 @cache
-def _sha256(stamps: tuple[tuple[str, int], ...]) -> str:
-    """The hash of files, made once for all trainings of a grid (the times say whether a file is what it was)."""
-    digest = hashlib.sha256()
-    for file, _ in stamps:
-        text = np.memmap(file, dtype=np.uint8, mode="r")
-        for start in range(0, len(text), 1 << 24):
-            digest.update(text[start : start + (1 << 24)].tobytes())
-    return digest.hexdigest()
+def _sha256(stamps: Stamps) -> str:
+    """The hash of files, made once for all trainings of a grid (the stamps say whether a file is what it was)."""
+    found = [file_digest(file) for file, _ in stamps]
+    return found[0].hex() if len(found) == 1 else digest(found)
 
 
 def _join(parts: list[np.ndarray]) -> np.ndarray:
@@ -145,6 +143,7 @@ class TextData:
     held_out_ids: np.ndarray
     offset: int
     sha256: str
+    stamps: Stamps
 
     @classmethod
     def open(cls, recipe: Recipe, out: Path) -> TextData:
@@ -152,16 +151,17 @@ class TextData:
         corpus = read_corpus(recipe.data, validation=recipe.validation, length=recipe.length)
         if recipe.tokens == "bytes":
             tokenizer = byte_tokenizer(length=recipe.length, wrap=recipe.masked)
-            return cls(recipe, tokenizer, corpus.training, corpus.held_out, FIRST_BYTE, corpus.sha256)
+            return cls(recipe, tokenizer, corpus.training, corpus.held_out, FIRST_BYTE, corpus.sha256, corpus.stamps)
         from anisoscope.training.data.bpe import encode, train_bpe
 
         tokenizer = train_bpe(corpus.training, vocabulary=recipe.vocabulary, length=recipe.length, wrap=recipe.masked)
-        name = corpus.sha256[:16]
+        name = digest([repr((corpus.sha256, recipe.vocabulary, recipe.validation)).encode()])[:16]
         with writing(out):
             out.mkdir(parents=True, exist_ok=True)
             ids = encode(corpus.training, tokenizer, out / f"tokens-{name}.npy")
             held_out = encode(corpus.held_out, tokenizer, out / f"held-out-tokens-{name}.npy")
-        return cls(recipe, tokenizer, ids, held_out, 0, corpus.sha256)
+        check_all(corpus.stamps)
+        return cls(recipe, tokenizer, ids, held_out, 0, corpus.sha256, corpus.stamps)
 
     @property
     def sizes(self) -> dict[str, int]:

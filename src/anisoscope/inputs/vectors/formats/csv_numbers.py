@@ -1,7 +1,8 @@
 """Vectors written out in `.csv`.
 
 Every column but identifiers, `group` and `ids` is one dimension, with or without a header; or one column holds JSON
-lists `[0.1, …]`. A header that counts 0, 1, 2, … (pandas writes it) is recognised as one. Where each column is a
+lists `[0.1, …]`. A header that counts 0, 1, 2, … (pandas writes it) is recognised as one, and so is one that counts up
+from another number above cells that are not whole. Where each column is a
 dimension, all of them must be numbers and have a name, and none may look like a row number or an id: `identifiers` says
 what is left out and what is refused. `column` settles it: a column of lists, or the dimensions, as patterns with commas
 between them (`d*`, `x,y,z`).
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -75,7 +77,7 @@ def _look_at(path: Where) -> Look:
     with arrow_errors(path), path.open("rb", HEADER) as stream:
         records = csv_records(stream, LOOK_AT + 1)
     top = records[0]
-    header = not all(is_number(cell) or _is_list(cell) for cell in top) or top == _count_up(len(top))
+    header = not all(is_number(cell) or _is_list(cell) for cell in top) or _counts(top, records[1:])
     rows = records[int(header) :]
     if not rows:
         raise InputError("the file holds no vectors", where=path, got="a header and no rows")
@@ -88,6 +90,15 @@ def _look_at(path: Where) -> Look:
 
 def _count_up(count: int) -> list[str]:
     return [str(number) for number in range(count)]
+
+
+def _counts(top: list[str], below: list[list[str]]) -> bool:
+    """Whether the numbers of the first row are names: 0, 1, 2, … or, above broken numbers, 1, 2, 3, … or years."""
+    if top == _count_up(len(top)):
+        return True
+    whole = len(top) > 2 and all(cell.strip().isdecimal() for cell in top)
+    broken = any(is_number(cell) and not float(cell).is_integer() for row in below for cell in row)
+    return whole and broken and all(int(b) - int(a) == 1 for a, b in pairwise(top))
 
 
 def _is_list(cell: str) -> bool:

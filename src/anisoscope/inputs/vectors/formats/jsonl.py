@@ -84,11 +84,25 @@ def _json_lines(path: Where) -> Iterator[tuple[int, Any]]:
 def parse_json(text: str | bytes, where: str) -> Any:
     """What a piece of JSON says, or an error that names its place."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=unique)
     except RecursionError as problem:
         raise InputError("not JSON that can be read", where=where, got="brackets nested too deep") from problem
     except ValueError as problem:
         raise InputError("not JSON", where=where, got=f"{problem}, in {text[:60]!r}") from problem
+
+
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names are all different: of two values under one name nobody knows which is meant.
+
+    >>> unique([("a", 1), ("a", 2)])
+    Traceback (most recent call last):
+    ValueError: 'a' stands twice
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)[:40]!r} stands twice")
+    return found
 
 
 def _take(record: Any, field: str, where: str) -> Any:
