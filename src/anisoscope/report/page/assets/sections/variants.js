@@ -52,7 +52,7 @@ function arms(rows, { metric, site }, t) {
   };
   const nulls = distinct(mine.map((i) => T.null[i])).filter((value) => value !== null);
   const dotted = { color: t.soft, width: 1.2, dash: "dot" };
-  const traces = [{ ...point(means, 13, 1), error_x: ends }, point(seeds, 7, 0.45)];
+  const traces = [{ ...point(means, 13, 1), error_x: ends }, point(seeds, 8, 0.6)];
   return {
     data: traces,
     height: heightFor(distinct(mine.map(modelOf)).length, 44),
