@@ -8,6 +8,8 @@ import pytest
 
 import report_runs
 from anisoscope.report.page.write import write_page
+from anisoscope.runs.store import write_run
+from anisoscope.runs.table import Row
 from browser_page import HOSTILE, drawn, figure, needs_chromium, saved, sync_api
 
 pytestmark = needs_chromium
@@ -71,6 +73,35 @@ def test_a_link_leads_to_its_section(opened, file):
     page = opened(file, at="#compare")
     sync_api.expect(page.locator("#compare h2")).to_be_in_viewport()
     page.locator("#sections a[href='#compare'][aria-current]").wait_for()
+
+
+def test_a_link_stands_in_the_address_of_a_short_page_until_the_reader_moves_on(opened, tmp_path):
+    file = write_page([report_runs.null_run(tmp_path / "run")], tmp_path / "null.html")
+    page = opened(file, at="#provenance")
+    page.locator("#sections a[href='#provenance'][aria-current]").wait_for()
+    page.wait_for_timeout(300)  # the observer of the sections has spoken by then
+    assert page.evaluate("location.hash") == "#provenance"
+    page.mouse.wheel(0, -5000)
+    page.locator("#sections a[href='#summary'][aria-current]").wait_for()
+    assert page.evaluate("location.hash") == "#summary"
+
+
+@pytest.mark.parametrize("name", ["sentence-transformers/all-MiniLM-L6-v2-of-a-friend", "&" * 60])
+def test_long_names_leave_the_bars_room_on_a_phone(opened, tmp_path, name):
+    rows = [
+        Row(model=model, site="vocabulary.input", metric="partition_both", value=value, n=99)
+        for model, value in ((name, 0.5), ("b", 0.25))
+    ]
+    run = write_run(tmp_path / "run", command="vocabulary", settings={}, rows=rows, protocol={}, verdict="")
+    page = opened(write_page([run], tmp_path / "page.html"), width=390)
+    chart = page.locator("#vocabulary figure").first
+    drawn(chart)
+    box = chart.locator(".plot").bounding_box()
+    for label in chart.locator(".ytick text").all():
+        assert label.bounding_box()["x"] >= box["x"]
+    assert "".join(chart.locator(".ytick text").first.locator("tspan").all_text_contents()) == name
+    across = chart.locator(".xtick text").evaluate_all("all => all.map(one => one.getAttribute('transform') ?? '')")
+    assert not any("rotate(90" in turn for turn in across)
 
 
 def test_dark_follows_the_system_and_the_button(opened, file):

@@ -18,6 +18,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from anisoscope.cli.single import single
 from anisoscope.runs.stopping import Stopped, stoppable
 
 _MEASURE = (
@@ -98,10 +99,7 @@ def _load(name: str) -> Any:
     found = import_module(module)
     if hasattr(found, "commands"):  # a group of commands
         return TyperGroup(name=name, commands=found.commands(), help=summary, no_args_is_help=True)
-    function = getattr(found, name.replace("-", "_"))
-    single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command(name, short_help=summary)(function)
-    return typer.main.get_command(single)
+    return single(name, summary, getattr(found, name.replace("-", "_")))
 
 
 app = typer.Typer(cls=LazyCommands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)

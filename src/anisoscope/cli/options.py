@@ -12,6 +12,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 import typer
 
+from anisoscope.cli.single import single
 from anisoscope.runs.settings import Settings, choices_of
 
 _PLAIN = (bool, int, float, str)
@@ -151,9 +152,7 @@ def command(
     name: str, summary: str, help: str, parameters: list[inspect.Parameter], run: Callable[[dict[str, Any]], None]
 ) -> Any:
     """A command of typer with these parameters; `run` receives what was given."""
-    single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command(name, short_help=summary)(asking(parameters, help or summary, run))
-    return typer.main.get_command(single)
+    return single(name, summary, asking(parameters, help or summary, run))
 
 
 def asking(

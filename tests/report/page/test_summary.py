@@ -119,6 +119,15 @@ def test_a_verdict_may_be_a_line_or_words_with_a_sentence(tmp_path):
     assert "The block amplifies drift." in page_html([changed])
 
 
+def test_a_verdict_about_many_models_shows_its_first_sentence(tmp_path):
+    said = " ".join(f"m{k}: the output cosine is above the input cosine at {k} of 11 drift norms." for k in range(9))
+    rows = [Row(model=f"m{k}", site="output", metric="fixed_point", value=1.0) for k in range(9)]
+    run = write_run(tmp_path / "run", command="block", settings={}, rows=rows, protocol={}, verdict=said)
+    page = page_html([run])
+    first, rest = said.split(". ", 1)
+    assert f">{first}.</p><details><summary>the others</summary><p>{rest}</p>" in page
+
+
 def test_a_norm_with_a_part_taken_away_is_no_site_of_the_model(tmp_path):
     sites = {"block.0": 0.2, "block.0.unit_gain": 0.9, "block.0.as_it_is": 0.2}
     rows = [Row(model="m", site=site, metric="mean_cosine", value=value) for site, value in sites.items()]

@@ -38,9 +38,11 @@ ByProtocol = Annotated[
 Mirror = Annotated[
     Path | None, typer.Option(help="Mirror of models to look in first, laid out as owner/name[@revision].")
 ]
-Text = Annotated[list[str] | None, typer.Option(help="Text to read (default at hub scale: WikiText-103).")]
-Speech = Annotated[list[str] | None, typer.Option(help="Folder of speech, as Common Voice validation.")]
-Images = Annotated[list[str] | None, typer.Option(help="Folder of images, as ImageNet validation.")]
+Text = Annotated[
+    list[str] | None, typer.Option(metavar="PATH", help="Text to read (default at hub scale: WikiText-103).")
+]
+Speech = Annotated[list[str] | None, typer.Option(metavar="PATH", help="Folder of speech, as Common Voice validation.")]
+Images = Annotated[list[str] | None, typer.Option(metavar="PATH", help="Folder of images, as ImageNet validation.")]
 Device = Annotated[str, typer.Option(help="Where models run, as cpu or cuda.")]
 Trust = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run code that comes with a checkpoint (CrystalCoder).")

@@ -13,6 +13,7 @@ from anisoscope.report.terminal import number
 from anisoscope.runs.table import Row
 
 WIDTH, HEIGHT, PAD = 240, 44, 4
+LONG = 400  # letters of a verdict
 
 
 def cards_html(found: Sequence[Card], subjects: Sequence[Subject]) -> str:
@@ -34,13 +35,22 @@ def _card(card: Card, subject: Subject) -> str:
     parts = (
         f"<h2>{swatch}{_breakable(card.title)}</h2>",
         f'<p class="origin">{_breakable(card.origin)}</p>' if card.origin else "",
-        f'<p class="{kind}">{escape(card.verdict)}</p>' if card.verdict else "",
+        _verdict(card.verdict, kind),
         f'<ul class="badges">{badges}</ul>' if badges else "",
         _spark(card.course) if len(card.course) > 2 else "",
         f"<dl>{''.join(map(_fact, card.facts))}</dl>" if card.facts else "",
         f"<details><summary>{len(card.notes)} {plural}</summary><ul>{notes}</ul></details>" if notes else "",
     )
     return f'<li class="card own-{subject.look % len(PALETTE)}">{"".join(parts)}</li>'
+
+
+def _verdict(text: str, kind: str) -> str:
+    """A verdict about many models shows its first sentence, and the others when they are asked for."""
+    first, rest = text, ""
+    if len(text) > LONG and ". " in text:
+        first, rest = text.split(". ", 1)
+    more = f"<details><summary>the others</summary><p>{escape(rest)}</p></details>" if rest else ""
+    return f'<p class="{kind}">{escape(first)}{"." if rest else ""}</p>{more}' if text else ""
 
 
 def _badge(word: str, count: int, judged: int) -> str:

@@ -1,7 +1,7 @@
 // Points with intervals beside names: for what has no order, such as files, interventions and variants.
 import { axis } from "./chart.js";
-import { T } from "./data.js";
-import { hover } from "./text.js";
+import { distinct, T } from "./data.js";
+import { hover, inLines } from "./text.js";
 
 const reach = (rows, side) => rows.map((i) => (T[side][i] === null ? 0 : Math.abs(T[side][i] - T.value[i])));
 
@@ -49,7 +49,9 @@ export function nullTicks(rows, names, t) {
 
 export const heightFor = (count, each = 34) => Math.max(220, 110 + each * count);
 
-// Names above their bars, so that long ones take no room from the bars.
-export function nameAxis(t) {
-  return axis(t, "", { type: "category", autorange: "reversed", showgrid: false, ticklabelstandoff: 6 });
+// The names of the traces, long ones in lines, so that they leave room for the bars on a phone.
+export function nameAxis(t, traces) {
+  const names = distinct(traces.flatMap((trace) => trace.y));
+  const ticks = { tickvals: names, ticktext: names.map((name) => inLines(name)) };
+  return axis(t, "", { type: "category", autorange: "reversed", showgrid: false, ticklabelstandoff: 6, ...ticks });
 }

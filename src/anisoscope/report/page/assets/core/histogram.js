@@ -2,6 +2,7 @@
 import { faint } from "./colours.js";
 import { number, shown } from "./text.js";
 
+/** @returns {any} */
 export function density(name, x, y, colour, { filled = false, dash = "solid" } = {}) {
   return {
     x,
@@ -11,7 +12,7 @@ export function density(name, x, y, colour, { filled = false, dash = "solid" } =
     type: "scatter",
     line: { color: colour, width: filled ? 2.4 : 1.6, dash },
     hovertemplate: `${shown(name)}<br>cosine %{x:.3f}<br>density %{y:.3g}<extra></extra>`,
-    ...(filled ? { fill: "tozeroy", fillcolor: faint(colour, 0.14) } : {}),
+    ...(filled ? { fill: "tozeroy", fillcolor: faint(colour, 0.14) } : { fill: "none" }),
   };
 }
 

@@ -109,8 +109,9 @@ export function apart(traces) {
   drawn.forEach((trace, k) => {
     for (const under of drawn.slice(0, k).filter((one) => alike(one, trace))) {
       under.line.width = Math.min(under.line.width + 4, 10);
-      under.marker.size = Math.min(under.marker.size + 5, 17);
+      if (under.marker) under.marker.size = Math.min(under.marker.size + 5, 17);
       under.opacity = 0.4;
+      trace.on ??= under.name;
       if (under.subject !== trace.subject && !same.has(trace.subject)) same.set(trace.subject, under.subject);
     }
   });

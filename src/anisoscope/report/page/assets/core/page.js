@@ -76,19 +76,34 @@ function fillLater() {
   });
 }
 
+// Where a link led: it stands in the address until the reader moves on, also where the page is too short to scroll there.
+let aimed = null;
+const links = new Map();
+
 function goto(id) {
   const target = document.getElementById(id);
   if (!target) return;
   fillUpTo(id);
+  aimed = id;
   target.scrollIntoView();
+  if (links.has(id)) mark(id);
+}
+
+function mark(id) {
+  for (const [one, link] of links) {
+    if (one === id) link.setAttribute("aria-current", "true");
+    else link.removeAttribute("aria-current");
+  }
+  const link = links.get(id), nav = link.closest("nav");
+  nav.scrollLeft = link.offsetLeft - nav.offsetLeft - nav.clientWidth / 2 + link.clientWidth / 2;
 }
 
 // The list of sections follows what is there, and marks where the reader is.
 function startNavigation() {
   const sections = [...document.querySelectorAll("main > section")];
-  const links = new Map(
-    sections.map((one) => [one.id, element("a", { href: `#${one.id}` }, one.getAttribute("data-name"))]),
-  );
+  for (const one of sections) {
+    links.set(one.id, element("a", { href: `#${one.id}` }, one.getAttribute("data-name")));
+  }
   document.getElementById("sections").replaceChildren(...[...links.values()].map((link) => element("li", {}, link)));
   document.addEventListener("click", (event) => {
     const link = /** @type {Element} */ (event.target).closest('a[href^="#"]');
@@ -98,21 +113,16 @@ function startNavigation() {
     visit(id);
     goto(id);
   });
-  const mark = (id) => {
-    for (const [one, link] of links) {
-      if (one === id) link.setAttribute("aria-current", "true");
-      else link.removeAttribute("aria-current");
-    }
-    const link = links.get(id), nav = link.closest("nav");
-    nav.scrollLeft = link.offsetLeft - nav.offsetLeft - nav.clientWidth / 2 + link.clientWidth / 2;
-  };
   const watch = new IntersectionObserver((entries) => {
     const entered = entries.find((entry) => entry.isIntersecting);
-    if (!entered) return;
+    if (!entered || aimed) return;
     mark(entered.target.id);
     visit(entered.target.id, { replace: true });
   }, { rootMargin: "-15% 0px -75% 0px" });
   sections.forEach((section) => watch.observe(section));
+  for (const move of ["wheel", "touchmove", "keydown", "pointerdown"]) {
+    document.addEventListener(move, () => (aimed = null), { capture: true, passive: true });
+  }
 }
 
 // On paper everything is drawn, in light colours and as wide as the page.

@@ -4,7 +4,7 @@ import { meaning, SUBJECTS, T } from "./data.js";
 export function number(value) {
   if (value === null || value === undefined) return "–";
   if (Math.abs(value) < 1e-12) return "0";
-  if (Number.isInteger(value)) return Math.abs(value) < 1e7 ? value.toLocaleString("en") : value.toExponential(3);
+  if (Number.isInteger(value)) return Math.abs(value) < 1e10 ? value.toLocaleString("en") : value.toExponential(3);
   const size = Math.abs(value);
   if (size < 1e-4 || size >= 1e6) return value.toExponential(2).replace("e+", "e");
   const rounded = Number(value.toPrecision(4));
@@ -24,6 +24,18 @@ export const spaced = (name) => name.replaceAll("_", " ");
 export const shown = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 // A long text in lines that fit a chart: a hover text is not wrapped by itself.
 export const wrapped = (text) => shown(text).replace(/(.{34,44}?)\s/g, "$1<br>");
+// A name that `shown` made, in lines of at most `most` letters, broken after a slash, a dash, a dot or a space if it can be.
+export function inLines(name, most = 22) {
+  const letters = (text) => text.match(/&\w+;|[^]/g) ?? [];
+  const lines = [""];
+  for (const piece of name.match(/[^\s/_.-]*[\s/_.-]*/g)) {
+    for (const letter of letters(piece).length > most ? letters(piece) : [piece]) {
+      if (letters(lines.at(-1) + letter.trimEnd()).length > most) lines.push("");
+      lines[lines.length - 1] += letter;
+    }
+  }
+  return lines.join("<br>");
+}
 export const labelOf = (subject) => shown(SUBJECTS[subject].label);
 
 export function hover(i, what = "") {

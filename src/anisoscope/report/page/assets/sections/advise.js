@@ -59,7 +59,7 @@ function picture(run, correction, t) {
     layout: {
       ...legendAbove,
       margin: { l: 54, r: 16, t: 56, b: 46 },
-      xaxis: axis(t, "bytes per vector", { type: "log" }),
+      xaxis: axis(t, "bytes per vector", { type: "log", exponentformat: "none" }),
       yaxis: axis(t, "neighbours kept", { range: [0, 1.03] }),
     },
   };

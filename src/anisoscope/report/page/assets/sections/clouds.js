@@ -15,15 +15,13 @@ const nameOf = (i) => meaning(T.metric[i]).label + (T.at[i] === null ? "" : `, $
 
 function picture(rows, t) {
   const names = rows.map((i) => (T.site[i] === "pair" ? nameOf(i) : `cosine ${WITHIN[T.site[i]]}`));
+  const traces = [bars(rows, names, { colours: colourOf(T.subject[rows[0]], t), name: "two clouds", t })];
   return {
-    data: [
-      bars(rows, names, { colours: colourOf(T.subject[rows[0]], t), name: "two clouds", t }),
-      ...nullTicks(rows, names, t),
-    ],
+    data: [...traces, ...nullTicks(rows, names, t)],
     height: heightFor(rows.length),
     words: extremes(rows, "value"),
     table: rowTable(rows),
-    layout: { xaxis: axis(t, "", { rangemode: "tozero" }), yaxis: nameAxis(t), bargap: 0.6 },
+    layout: { xaxis: axis(t, "", { rangemode: "tozero" }), yaxis: nameAxis(t, traces), bargap: 0.6 },
   };
 }
 

@@ -106,7 +106,7 @@ function chartOf(found, t) {
     height: heightFor(found.length, found.length > 20 ? 20 : 30),
     words: `${found.filter(changed).length} of ${found.length} sites differ by more than their interval.`,
     table: { head: ["site", "metric", "before", "after", "difference", "low", "high"], rows: found.map(cells) },
-    layout: { xaxis: axis(t, "after minus before", zero), yaxis: nameAxis(t) },
+    layout: { xaxis: axis(t, "after minus before", zero), yaxis: nameAxis(t, [trace]) },
   };
 }
 

@@ -10,7 +10,7 @@ const interval = (low, high) => (low === null ? null : between(low, high));
 // Runs of earlier versions kept no rules: what was measured, and what was said of it.
 function measured(found, number) {
   const rows = (found.study.get("gate") || []).filter((i) => SUBJECTS[T.subject[i]].run === number);
-  return rows.map((i) => [T.site[i], meaning(T.metric[i]).label, T.value[i], interval(T.low[i], T.high[i]), T.note[i]]);
+  return rows.map((i) => [T.note[i], meaning(T.metric[i]).label, T.value[i], interval(T.low[i], T.high[i]), T.site[i]]);
 }
 
 register({
@@ -23,9 +23,9 @@ register({
   wants: (found) => found.runs.some((run) => run.command === "gate"),
   draw(host, found) {
     for (const [number, run] of data.runs.entries()) {
-      const judged = run.rules.map((one) => [one.site, one.rule, one.value, interval(one.low, one.high), one.outcome]);
+      const judged = run.rules.map((one) => [one.outcome, one.rule, one.value, interval(one.low, one.high), one.site]);
       const lines = judged.length || run.command !== "gate" ? judged : measured(found, number);
-      const head = ["site", "rule", "value", "95 % interval", "outcome"];
+      const head = ["outcome", "rule", "value", "95 % interval", "site"];
       if (lines.length) panel(host, run.label, plainTable(head, lines, `Rules of ${run.label}`));
     }
   },

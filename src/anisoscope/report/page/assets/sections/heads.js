@@ -65,7 +65,7 @@ function headMap(view, t) {
   };
   const ticks = (names) => {
     const every = Math.ceil(names.length / 24), kept = names.map((_, k) => k).filter((k) => k % every === 0);
-    return { tickvals: kept, ticktext: kept.map((k) => shown(names[k])), showgrid: false };
+    return { tickvals: kept, ticktext: kept.map((k) => shown(names[k])), tickangle: 0, showgrid: false };
   };
   return {
     data: [trace],

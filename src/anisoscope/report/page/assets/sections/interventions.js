@@ -44,7 +44,7 @@ function changes(all, { model, metric }, t) {
       ...legendAbove,
       margin: { l: 20, r: 20, t: 44, b: 46 },
       xaxis: axis(t, labelOf(metric), zero),
-      yaxis: nameAxis(t),
+      yaxis: nameAxis(t, traces),
       barmode: "group",
       bargap: 0.35,
     },

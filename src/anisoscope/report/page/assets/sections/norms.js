@@ -47,7 +47,7 @@ function points(rows, t) {
     height: heightFor(4, 40),
     words: extremes(rows, "average cosine"),
     table: rowTable(rows),
-    layout: { xaxis: axis(t, "average cosine", zero), yaxis: nameAxis(t) },
+    layout: { xaxis: axis(t, "average cosine", zero), yaxis: nameAxis(t, traces) },
   };
 }
 

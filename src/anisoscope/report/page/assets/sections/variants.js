@@ -52,14 +52,15 @@ function arms(rows, { metric, site }, t) {
   };
   const nulls = distinct(mine.map((i) => T.null[i])).filter((value) => value !== null);
   const dotted = { color: t.soft, width: 1.2, dash: "dot" };
+  const traces = [{ ...point(means, 13, 1), error_x: ends }, point(seeds, 8, 0.6)];
   return {
-    data: [{ ...point(means, 13, 1), error_x: ends }, point(seeds, 7, 0.45)],
+    data: traces,
     height: heightFor(distinct(mine.map(modelOf)).length, 44),
     words: extremes(means, meaning(metric).label),
     table: rowTable(mine),
     layout: {
       xaxis: axis(t, meaning(metric).label),
-      yaxis: nameAxis(t),
+      yaxis: nameAxis(t, traces),
       shapes: nulls.length === 1
         ? [{ type: "line", yref: "paper", y0: 0, y1: 1, x0: nulls[0], x1: nulls[0], line: dotted }]
         : [],

@@ -8,6 +8,7 @@ import { distinct, meaning, SECTIONED, SUBJECTS, T, title } from "../core/data.j
 import { grid } from "../core/dom.js";
 import { rowTable } from "../core/files.js";
 import { density, marks } from "../core/histogram.js";
+import { apart } from "../core/lines.js";
 import { register } from "../core/sections.js";
 import { extremes, number, shown } from "../core/text.js";
 
@@ -32,14 +33,14 @@ function barChart(rows, t) {
     on = new Set(visible(all)),
     mine = rows.filter((i) => on.has(T.subject[i]));
   const names = mine.map(nameOf(rows)), colours = mine.map((i) => colourOf(T.subject[i], t));
-  const label = meaning(T.metric[rows[0]]).label;
+  const label = meaning(T.metric[rows[0]]).label, traces = [bars(mine, names, { colours, name: label, t })];
   return {
-    data: [bars(mine, names, { colours, name: label, t }), ...nullTicks(mine, names, t)],
+    data: [...traces, ...nullTicks(mine, names, t)],
     subjects: all,
     height: heightFor(mine.length),
     words: extremes(mine, label),
     table: rowTable(mine),
-    layout: { xaxis: axis(t, label, { rangemode: "tozero" }), yaxis: nameAxis(t), bargap: 0.6 },
+    layout: { xaxis: axis(t, label, { rangemode: "tozero" }), yaxis: nameAxis(t, traces), bargap: 0.6 },
   };
 }
 
@@ -69,14 +70,15 @@ function histogram(found, rows, t) {
   const own = (i) => mine.length === 1 && T.subject[i] === mine[0].subject && T.site[i] === mine[0].site;
   const marked = rows.filter((i) => own(i) && MARKS[T.metric[i]]).map((i) => [T.value[i], MARKS[T.metric[i]]]);
   const drawn = [...isotropic, ...mine], top = Math.max(...drawn.flatMap((one) => one.y));
+  const traces = drawn.map((one) => {
+    const dash = one.site === "isotropic" ? "dot" : one.site === "against" ? "dash" : "solid";
+    const filled = mine.length === 1 && dash === "solid";
+    return density(one.name, one.x, one.y, one.colour, { filled, dash });
+  });
+  apart(traces.slice(isotropic.length));
+  for (const trace of traces) if (trace.on) trace.name += ` (on the line of ${trace.on})`;
   return {
-    data: drawn.map((one) => {
-      const second = one.site === "isotropic" ? "dot" : one.site === "against" ? "dash" : "solid";
-      return density(one.name, one.x, one.y, one.colour, {
-        filled: mine.length === 1 && second === "solid",
-        dash: second,
-      });
-    }),
+    data: traces,
     words: extremes(rows.filter((i) => T.metric[i] === "mean_cosine" && on.has(T.subject[i])), "average cosine"),
     table: {
       head: ["name", "cosine", "density"],

@@ -36,7 +36,7 @@ function build(all, metric, t) {
       ...legendAbove,
       margin: { l: 20, r: 20, t: 44, b: 46 },
       xaxis: axis(t, label),
-      yaxis: nameAxis(t),
+      yaxis: nameAxis(t, traces),
       barmode: "group",
       bargap: 0.3,
     },
