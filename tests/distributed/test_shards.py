@@ -89,6 +89,20 @@ def test_shards_that_do_not_fit_are_named(
     assert not (tmp_path / "merged").exists()
 
 
+def test_shards_of_different_versions_are_merged_with_a_note(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from anisoscope import merge, vectors
+    from anisoscope.runs import store
+
+    known = store.versions()
+    for i, numpy in enumerate(("2.4.6", "2.3.1")):
+        monkeypatch.setattr(store, "versions", lambda numpy=numpy: {**known, "numpy": numpy})
+        vectors(world / "vectors.parquet", column="x", out=tmp_path / str(i), shard=f"{i}/2", neighbours=False)
+    merged = merge([tmp_path / "0", tmp_path / "1"], tmp_path / "merged")
+    assert "the shards were made with different versions: numpy 2.3.1, 2.4.6" in merged.notes
+
+
 @pytest.mark.parametrize("shard", ["3/3", "-1/3", "1", "a/b", "0/0", "0/5000", "1/2/3", ""])
 def test_a_wrong_shard_is_refused_before_any_work(shard: str, world: Path, tmp_path: Path, command_line) -> None:
     ended = command_line(*cases.words_of("vectors", world), f"--shard={shard}", "--out", tmp_path / "run")

@@ -31,7 +31,7 @@ def merge_runs(runs: Sequence[Path | str | Run], out: Path | str, *, existing: E
             add_part(collected, label, part)
     assert study.conclude is not None
     findings = study.conclude(settings, collected)
-    notes = [note for run in opened for note in run.manifest["notes"]]
+    notes = [*_versions(opened), *(note for run in opened for note in run.manifest["notes"])]
     inputs = {key: record for run in opened for key, record in run.manifest["inputs"].items()}
     found = assemble(study, settings, findings, collected, notes=notes, inputs=inputs)
     with locked(out) as take:
@@ -69,6 +69,17 @@ def _checked(runs: Sequence[Run]) -> Study:
                 raise StoreError(f"the shards read another {record['kind']}", where=run.folder, got=record["name"])
     _check_complete(runs)
     return study
+
+
+def _versions(runs: Sequence[Run]) -> list[str]:
+    """A note where the shards were not all made by the same versions."""
+    found = [run.manifest.get("versions", {}) for run in runs]
+    of = {
+        name: sorted({str(one.get(name, "unknown")) for one in found})
+        for name in dict.fromkeys(k for one in found for k in one)
+    }
+    mixed = [f"{name} {', '.join(several)}" for name, several in of.items() if len(several) > 1]
+    return [f"the shards were made with different versions: {'; '.join(mixed)}"] if mixed else []
 
 
 def _differing(first: Run, other: Run, name: str) -> dict[str, Any]:
