@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,8 @@ def change_config(model: Path) -> None:
 
 def change_tokenizer(model: Path) -> None:
     file = model / "tokenizer.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "truncation": None, "added": 1}))
+    cut = {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
+    file.write_text(json.dumps({**json.loads(file.read_text()), "truncation": cut}))
 
 
 CHANGES = {"model.safetensors": change_weights, "config.json": change_config, "tokenizer.json": change_tokenizer}
@@ -108,6 +110,29 @@ def test_what_changed_after_a_kill_is_named_and_not_continued(command: str, worl
     assert f"the {said} changed since this run was interrupted" in refused.err
     assert cases.states(world / "run") == kept
     assert command_line(*words, "--existing", "replace").code == 0
+
+
+def swap_link(model: Path) -> None:
+    """The weights were a link all along; now it leads elsewhere, to a file of the same size and time."""
+    weights, other = model / "model.safetensors", model.parent / "other.safetensors"
+    times = weights.stat()
+    shutil.copy(weights, other)
+    weights.unlink()
+    weights.symlink_to(other)
+    change_weights(model)
+    os.utime(other, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+@pytest.mark.parametrize("change", [change_config, change_tokenizer, swap_link])
+def test_any_file_of_a_model_that_changed_after_a_kill_is_noticed(
+    change: Callable[[Path], None], world: Path, command_line
+) -> None:
+    words = [*cases.words_of("measure", world), "--out", world / "run"]
+    assert cases.run(*words, signal_=signal.SIGKILL, after=2).code == -signal.SIGKILL
+    change(world / "gpt2")
+    refused = command_line(*words)
+    assert refused.code == 1
+    assert "changed since this run was interrupted" in refused.err
 
 
 def change_runs(run: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -55,6 +56,19 @@ def test_a_tokenizer_by_its_hub_id_comes_from_the_mirror(bare: Path, tmp_path: P
     zoo.processor("bert").save_pretrained(tmp_path / "owner" / "words")
     opened = open_model(bare, tokenizer="owner/words", models_dir=tmp_path)
     assert first_ids(of_text(opened, "similar")) == zoo.processor("bert")("similar")["input_ids"]
+
+
+@pytest.mark.parametrize("damage", [lambda text: text[:-20], lambda text: text[:-2] + ',"more":1}', lambda text: "[]"])
+def test_a_damaged_tokenizer_is_named(damage: Callable[[str], str], bare: Path, tmp_path: Path) -> None:
+    zoo.processor("bert").save_pretrained(tmp_path / "words")
+    file = tmp_path / "words" / "tokenizer.json"
+    file.write_text(damage(file.read_text()))
+    with pytest.raises(ModelError, match="not a tokenizer that transformers can open"):
+        open_model(bare, tokenizer=tmp_path / "words")
+    zoo.processor("bert").save_pretrained(bare)
+    (bare / "tokenizer.json").write_text(file.read_text())
+    with pytest.raises(ModelError, match="no usable tokenizer"):
+        of_text(open_model(bare), "similar things")
 
 
 def test_a_folder_that_holds_no_tokenizer_is_refused(bare: Path, tmp_path: Path) -> None:

@@ -112,7 +112,12 @@ def _open_tokenizer(folder: Path, config: Any, *, elsewhere: bool = False, **opt
     """A tokenizer with a vocabulary that fits the model's. One without padding gets it: masks hide it anyway."""
     import transformers
 
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
+    except Exception as error:
+        if type(error) is Exception:  # what the tokenizers library raises of a file that it cannot read
+            raise ValueError(str(error)) from error
+        raise
     needs_files = bool(type(tokenizer).vocab_files_names)  # ByT5, CANINE and CharacterBERT spell: they have none
     rows = getattr(config, "vocab_size", None)
     too_few = len(tokenizer) < rows / 2 if rows is not None and not elsewhere else not len(tokenizer)
