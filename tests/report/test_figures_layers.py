@@ -65,7 +65,7 @@ def test_a_line_goes_through_every_site_in_order(tmp_path):
 
 def test_the_band_is_the_interval(tmp_path):
     figure = figure_layers(run_of(layer_rows("m"), tmp_path))
-    (band,) = (part for part in figure.axes[0].collections if isinstance(part, PolyCollection))
+    band, _ = (part for part in figure.axes[0].collections if isinstance(part, PolyCollection))
     corners = band.get_paths()[0].vertices
     for k, value in enumerate(COSINES):
         here = corners[corners[:, 0] == k, 1]
@@ -78,7 +78,11 @@ def test_averages_are_compared_with_the_average_of_isotropic_pairs(tmp_path):
     figure = figure_layers(run_of(rows, tmp_path))
     dotted = [line for line in figure.axes[0].lines if line.get_linestyle() == ":"]
     assert [set(line.get_ydata()) for line in dotted] == [{0}]
-    assert "isotropic: 0" in texts_in(figure)
+    assert any(text.startswith("isotropic: 0 ± ") for text in texts_in(figure))
+    bands = [part.get_paths()[0].vertices[:, 1] for part in figure.axes[0].collections]
+    reach = [band.max() for band in bands if (band.max() + band.min()) == 0]
+    n = next(row.n for row in rows if row.metric == "mean_cosine")
+    assert reach == pytest.approx([1.96 * (2 / (d * n * (n - 1))) ** 0.5 for d in (256, 4)])
 
 
 def test_what_a_norm_made_has_an_open_marker_and_the_axis_says_so(tmp_path):

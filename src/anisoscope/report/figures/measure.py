@@ -2,16 +2,18 @@
 
 One line per model over its sites in order of computation: embeddings, blocks, and what the final norm makes of the last
 block, set apart by an open marker. The band is the 95 % interval, the dotted line the average of isotropic pairs,
-which is 0 in any dimension.
+which is 0 in any dimension; around it, in the model's colour, what it strays by at this n.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from anisoscope.geometry.nulls.isotropic import mean_cosine_sd
 from anisoscope.inference.correlation import correlate
 from anisoscope.report.figures.style import (
     COLUMN,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 SIGNIFICANT = 0.05
+_NORMAL = 1.96  # what 95 % of a normal variable stay within, in standard deviations
 
 
 def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
@@ -66,7 +69,11 @@ def figure_layers(runs: Run | Sequence[Run], *, title: str = "") -> Figure:
 def _layers(run: Run) -> list[Row]:
     """The average cosine of every layer; the vector of a whole text and what parts of blocks add are no layers."""
     rows = run.rows(metric="mean_cosine", positions="all")
-    return [row for row in rows if row.value is not None and not (is_embedding(row.site) or is_part(row.site))]
+    rows = [row for row in rows if row.value is not None and not (is_embedding(row.site) or is_part(row.site))]
+    d = {(row.model, row.site): int(row.value or 0) for row in run.rows(metric="dimension", positions="all")}
+    known = [d.get((row.model, row.site), 0) for row in rows]
+    sds = [mean_cosine_sd(row.n or 0, dim) if dim >= 2 else None for row, dim in zip(rows, known, strict=True)]
+    return [replace(row, null_sd=sd) for row, sd in zip(rows, sds, strict=True)]
 
 
 def depth_label(rows: Sequence[Row]) -> str:
@@ -82,21 +89,24 @@ def _after_norm(row: Row) -> bool:
 
 
 def draw_layers(axes: Axes, rows: Sequence[Row]) -> None:
-    """The lines, bands and null of figures 1–4, into a panel."""
+    """The lines, bands and nulls of figures 1–4, into a panel; each model's null strays within a band of its colour."""
     models = list(dict.fromkeys(row.model for row in rows))
-    lines = []
+    lines, strays = [], []
     for i, model in enumerate(models):
         mine = [row for row in rows if row.model == model]
         x, y = np.arange(len(mine), dtype=float), np.array([row.value for row in mine], float)
         _draw_line(axes, mine, x, y, i)
+        reach = np.array([_NORMAL * (row.null_sd or 0.0) for row in mine])
+        axes.fill_between(x, -reach, reach, color=colour(i), alpha=0.3, linewidth=0)
         lines.append((x, y))
+        strays.append(float(reach.max()))
     top = max([float(row.high or row.value or 0) for row in rows] + [0.1])
     bottom = min([float(row.low or row.value or 0) for row in rows] + [0.0])
     axes.set_ylim(min(bottom - 0.03, -0.12 * top), min(1.02, top * 1.12 + 0.02))  # room for the name of the null
     right = max(len(x) for x, _ in lines) - 0.6
     axes.set_xlim(-0.4, right)
     axes.locator_params(axis="x", integer=True)
-    null_line(axes, 0, "isotropic: 0", above=False)
+    null_line(axes, 0, "isotropic: 0" + (f" ± {max(strays):.1g}" if any(strays) else ""), above=False)
     glyphs = [f"{glyph(i)} " for i in range(len(models))] if len(models) > 1 else [""]
     names = [mark + shown_name(model) for mark, model in zip(glyphs, models, strict=True)]
     ends = [(float(y[-1]), name, colour(i)) for i, (name, (_, y)) in enumerate(zip(names, lines, strict=True))]
