@@ -76,7 +76,7 @@ function fillLater() {
   });
 }
 
-// Where a link led: it stands in the address until the reader moves on, also where the page is too short to scroll there.
+// Where a link led: it stands in the address until the reader moves on, also on a page too short to scroll there.
 let aimed = null;
 const links = new Map();
 

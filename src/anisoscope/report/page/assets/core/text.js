@@ -24,7 +24,7 @@ export const spaced = (name) => name.replaceAll("_", " ");
 export const shown = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 // A long text in lines that fit a chart: a hover text is not wrapped by itself.
 export const wrapped = (text) => shown(text).replace(/(.{34,44}?)\s/g, "$1<br>");
-// A name that `shown` made, in lines of at most `most` letters, broken after a slash, a dash, a dot or a space if it can be.
+// A name that `shown` made, in lines of at most `most` letters, broken after a slash, dash, dot or space if it can be.
 export function inLines(name, most = 22) {
   const letters = (text) => text.match(/&\w+;|[^]/g) ?? [];
   const lines = [""];
