@@ -113,8 +113,7 @@ register({
   name: "Vectors",
   title: "Vectors",
   intro: "Each metric of each cloud, with its 95 % interval where there is one. The short line across a bar is " +
-    "the value that isotropic " +
-    "vectors of the same number and dimension would give.",
+    "the value that isotropic vectors of the same number and dimension would give.",
   wants: (found) => rowsOf(found).length > 0,
   lead: (found) => hasHistogram(found) && similarities(found, rowsOf(found)),
   draw(host, found) {
