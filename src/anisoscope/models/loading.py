@@ -22,7 +22,7 @@ from typing import Any
 from anisoscope.errors import ModelError
 from anisoscope.models import gguf
 from anisoscope.models.hub import first_line
-from anisoscope.models.locate import has_weights
+from anisoscope.models.locate import check_beside, has_weights
 
 _UNUSED = re.compile(
     r"(?<!encoder\.)\bpooler\."  # on top of the last block: no site sees it (MANTa's encoder.pooler is another thing)
@@ -155,18 +155,9 @@ def _check_index(folder: Path) -> None:
     """Weights in several files lie beside their index: what lies elsewhere would be read and not fingerprinted."""
     for index in folder.glob("*.index.json"):
         try:
-            files = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-            strange = sorted(file for file in files if Path(file).name != file)
+            check_beside(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()), index)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ModelError("this is no index of weights", where=index, do="download it anew") from error
-        if strange:
-            raise ModelError(
-                "the index names weights outside its folder",
-                where=index,
-                got=strange[0],
-                expected="files beside it",
-                do="put them into the folder, and their names into the index",
-            )
 
 
 def _check_pointers(folder: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -117,16 +118,21 @@ def listed_modules(folder: Path) -> list[dict[str, Any]]:
         raise ModelError("modules.json is not JSON", where=folder, got=str(error).partition("\n")[0]) from error
     if not isinstance(listed, list) or not all(isinstance(part, dict) for part in listed):
         raise ModelError("modules.json does not list the parts of a model", where=folder, got=type(listed).__name__)
-    strange = [path for part in listed if Path(path := str(part.get("path") or "")).name != path]
-    if strange:  # it would be read and not fingerprinted
-        raise ModelError(
-            "modules.json names a part outside the model's folder",
-            where=folder,
-            got=strange[0],
-            expected="folders beside it",
-            do="put them into the folder, and their names into modules.json",
-        )
+    check_beside((str(part.get("path") or "") for part in listed), folder / "modules.json")
     return sorted(listed, key=lambda part: part.get("idx", 0))
+
+
+def check_beside(names: Iterable[str], file: Path) -> None:
+    """Refuse a file that names others elsewhere than beside it: they would be read and not fingerprinted."""
+    strange = sorted(name for name in names if Path(name).name != name)
+    if strange:
+        raise ModelError(
+            f"{file.name} names what does not lie beside it",
+            where=file.parent,
+            got=strange[0],
+            expected="a name without a path",
+            do="put it into the folder, and its name into the file",
+        )
 
 
 def transformer_folder(folder: Path) -> Path:
