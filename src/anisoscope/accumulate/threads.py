@@ -67,6 +67,15 @@ def shared_out() -> Iterator[None]:
         _SHARED.threads = 0
 
 
+@contextmanager
+def small_matrices() -> Iterator[None]:
+    """Within this context numpy's linear algebra runs on one thread: on matrices of a few hundred rows a team gains
+    nothing, and where the cores are busy its waiting costs many times the work.
+    """
+    with _teams(os.getpid()).limit(limits=1, user_api="blas"):
+        yield
+
+
 @cache
 def _teams(process: int) -> ThreadpoolController:
     return ThreadpoolController()

@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from anisoscope.accumulate.threads import small_matrices
 from anisoscope.capture.hidden import HiddenCapture
 from anisoscope.capture.output import batch_positions, output_head
 from anisoscope.capture.sites import body_of
@@ -71,6 +72,7 @@ class ProbeSums:
     protocol: str
     embedding: EmbeddingSums | None = None
 
+    @small_matrices()
     def as_rows(self, *, step: int) -> list[Row]:
         like = Row(step=step, protocol=self.protocol)
         observers = [self.hidden, *([] if self.embedding is None else [self.embedding])]
@@ -86,8 +88,7 @@ class ProbeSums:
                 *sampled_spectrum(sample, SPECTRAL),
             )
         ]
-        of_attention = attention_rows(self.attention.heads, self.attention.rows, like=like)
-        rows += [row for row in of_attention if row.head is None or row.metric in OF_HEADS]
+        rows += attention_rows(self.attention.heads, self.attention.rows, like=like, of_heads=OF_HEADS)
         return rows + [row for outputs in self.output.parts.values() for row in output_rows(outputs, like)]
 
 

@@ -30,7 +30,7 @@ a layer is of the mean over heads, so it knows that heads vary together. Nulls: 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,6 +56,7 @@ from anisoscope.runs.table import Row
 from anisoscope.studies.attention.peaks import peak_rows
 
 Array = NDArray[np.float64]
+_Told = tuple[str, float | None, str]  # name of a metric, its null, a note
 
 
 def attention_rows(
@@ -64,10 +65,12 @@ def attention_rows(
     *,
     like: Row | None = None,
     layers: Mapping[str, int | None] | None = None,
+    of_heads: Collection[str] | None = None,
 ) -> list[Row]:
     """The measurements of every head, layer by layer. `like` gives the other columns: model, step, protocol…
 
-    `layers` is `layers_of` all sites of the model, where `heads` holds only some of them.
+    `layers` is `layers_of` all sites of the model, where `heads` holds only some of them. `of_heads` names the metrics
+    that single heads get a row of; layers get all.
     """
     blank = Row() if like is None else like
     layers = layers_of(heads) if layers is None else layers
@@ -77,7 +80,8 @@ def attention_rows(
         here = replace(blank, site=site, layer=layers[site])
         estimates = [*_of_heads(cloud), *(_of_rows(rows[site]) if site in rows else ())]
         for estimate in estimates:
-            table += estimate.as_rows(here, group=cloud.group)
+            single = of_heads is None or estimate.metric in of_heads
+            table += estimate.as_rows(here, group=cloud.group) if single else [estimate.layer_row(here)]
         table += peak_rows(rows[site].peaks, here) if site in rows else ()
     return table
 
@@ -116,9 +120,15 @@ class _Estimate:
     note: str = ""
     null_sd: float | None = None  # of one head
 
+    def layer_row(self, like: Row) -> Row:
+        return replace(like, **self._common(), **_ends(self.of_layer), note=_join("mean over heads", self.note))
+
+    def _common(self) -> dict[str, Any]:
+        return {"metric": self.metric, "null": self.null, "n": self.n}
+
     def as_rows(self, like: Row, *, group: int) -> Iterator[Row]:
-        common: dict[str, Any] = {"metric": self.metric, "null": self.null, "n": self.n}
-        yield replace(like, **common, **_ends(self.of_layer), note=_join("mean over heads", self.note))
+        yield self.layer_row(like)
+        common = self._common()
         for head, ends in enumerate(zip(*self.of_heads, strict=True)):
             reads = f"reads key head {head // group}" if group > 1 else ""
             site = f"{like.site}.head.{head}"
@@ -135,17 +145,36 @@ def _join(*notes: str) -> str:
     return "; ".join(note for note in notes if note)
 
 
+def _estimates(formula: Callable[..., Any], *groups: Array, sizes: Array, told: Sequence[_Told]) -> list[_Estimate]:
+    """Formulas of group sums (g, …, heads), with jackknife intervals per head and for the mean over heads.
+
+    The formula gives (…, metrics, heads), a metric for each that is `told` of: one call for all of them.
+    """
+    full = np.asarray(formula(*(sums.sum(0) for sums in groups)), np.float64)  # (metrics, heads)
+    left = np.asarray(formula(*(without_each(sums) for sums in groups)), np.float64)[sizes > 0]  # (g, metrics, heads)
+    filled, n = sizes[sizes > 0], round(float(sizes.sum()))
+    low, high = jackknife(left, full, filled)
+    means = full.mean(-1)
+    of_layer = jackknife(left.mean(-1), means, filled)
+    return [
+        _Estimate(
+            metric,
+            (full[place], low[place], high[place]),
+            (float(means[place]), float(of_layer[0][place]), float(of_layer[1][place])),
+            n,
+            null,
+            note,
+        )
+        for place, (metric, null, note) in enumerate(told)
+    ]
+
+
 def _estimate(
-    metric: str, formula: Callable[..., Any], *groups: Array, sizes: Array, null: float | None = None, note: str = ""
+    metric: str, formula: Callable[..., Any], *groups: Array, sizes: Array, null: float | None = None
 ) -> _Estimate:
-    """A formula of group sums (g, heads, …) with jackknife intervals, per head and for the mean over heads."""
-    full = np.asarray(formula(*(sums.sum(0) for sums in groups)), np.float64)  # (heads,)
-    left = np.asarray(formula(*(without_each(sums) for sums in groups)), np.float64)[sizes > 0]  # (g, heads)
-    filled = sizes[sizes > 0]
-    of_heads = (full, *jackknife(left, full, filled))
-    low, high = jackknife(left.mean(1), full.mean(), filled)
-    of_layer = (float(full.mean()), np.nan if low is None else low, np.nan if high is None else high)
-    return _Estimate(metric, of_heads, of_layer, round(float(sizes.sum())), null, note)
+    """One formula, which gives (…, heads)."""
+    alone = lambda *of_groups: np.asarray(formula(*of_groups), np.float64)[..., None, :]  # noqa: E731
+    return _estimates(alone, *groups, sizes=sizes, told=[(metric, null, "")])[0]
 
 
 def _of_heads(heads: Heads) -> Iterator[_Estimate]:
@@ -194,12 +223,20 @@ def _of_rows(rows: Rows) -> Iterator[_Estimate]:
         return
     sees = f"T = {totals['sink_length'] / max(totals['sink_sequences'], 1):.0f}"
     left_out = f"{totals['one_key_rows']:.0f} rows of one key left out" if totals["one_key_rows"] else ""
+    means: dict[str, tuple[list[Array], list[_Told]]] = {}
     for metric, name, count, null in _MEANS:
         if name in sums and totals.get(count):  # runs of earlier versions have fewer sums
-            n = sums[count][:, None].astype(float)
             null = totals[null] / totals["rows"] if isinstance(null, str) else null
             note = sees if count == "sink_sequences" else left_out if name.startswith("entropy") else ""
-            yield _estimate(metric, ratio, sums[name], n, sizes=n[:, 0], null=null, note=note)
+            of_count, told = means.setdefault(count, ([], []))
+            of_count.append(sums[name])
+            told.append((metric, null, note))
+    found: dict[str, _Estimate] = {}
+    for count, (of_count, told) in means.items():
+        n = sums[count].astype(float)
+        estimates = _estimates(ratio, np.stack(of_count, 1), n[:, None, None], sizes=n, told=told)
+        found |= {estimate.metric: estimate for estimate in estimates}
+    yield from (found[metric] for metric, *_ in _MEANS if metric in found)
     if totals.get("values"):
         group, keys = rows.heads // sums["value"].shape[1], sums["values"][:, None].astype(float)
         yield _estimate("value_norm", ratio, np.repeat(sums["value"], group, axis=1), keys, sizes=keys[:, 0])
@@ -208,7 +245,7 @@ def _of_rows(rows: Rows) -> Iterator[_Estimate]:
     yield from _of_scores(rows, sums)
 
 
-def _of_scores(rows: Rows, sums: Mapping[str, NDArray[Any]]) -> Iterator[_Estimate]:
+def _of_scores(rows: Rows, sums: Mapping[str, NDArray[Any]]) -> list[_Estimate]:
     """Salience and content, with intervals from the coarser groups that hold `spread`."""
     group = rows.heads // rows.sums["spread"].shape[1]
     within, query, n = (_coarse(sums[name]) for name in ("within", "query", "rows"))
@@ -216,9 +253,8 @@ def _of_scores(rows: Rows, sums: Mapping[str, NDArray[Any]]) -> Iterator[_Estima
     given = (within, spread, sums["spread_query"], query, n[:, None].astype(float))
     nulls = {"salience_share": 1 / max(float(n.sum()), 1.0)}
     parts = ("score_variance", "salience_variance", "content_variance", "cross_variance", "salience_share")
-    for place, metric in enumerate(parts):
-        formula = lambda *of_groups, place=place: split_variance(*of_groups)[place]  # noqa: E731
-        yield _estimate(metric, formula, *given, sizes=n.astype(float), null=nulls.get(metric))
+    told = [(metric, nulls.get(metric), "") for metric in parts]
+    return _estimates(lambda *sums: np.stack(split_variance(*sums), -2), *given, sizes=n.astype(float), told=told)
 
 
 def _sd(total: Array, square: Array, n: Array) -> Any:
