@@ -9,6 +9,7 @@ import pytest
 
 from anisoscope.runs.table import Row
 from anisoscope.studies.paper.checks import carry_out
+from anisoscope.studies.paper.recipes import choose
 from studies.paper.worlds import cosine, evidence, layers
 
 BERT = {"label": "bert"}
@@ -176,3 +177,15 @@ def test_the_checkpoints_of_a_series_are_one_model() -> None:
     rows = [Row(model=f"EleutherAI/pythia-70m@step{s}", step=s, value=value, **common) for s, value in steps]
     seen = carry_out("vocabulary_level", evidence(rows), {"models": ["pythia-70m"], "below": 0.52})
     assert seen.holds is True  # by its last step
+
+
+@pytest.mark.parametrize(("small", "large", "hold"), [(0.9, 0.01, [True, True]), (0.4, 0.2, [False, False])])
+def test_the_clouds_of_a_vocabulary_away_from_the_origin_and_around_it(small: float, large: float, hold: list) -> None:
+    common: dict[str, Any] = {"site": "vocabulary.output", "metric": "drift_ratio"}
+    rows = [Row(model="EleutherAI/pythia-70m", value=small, **common)]
+    rows += [Row(model="EleutherAI/pythia-6.9b", value=large, **common)]
+    (figure,) = choose(["M4"])
+    seen = [carry_out(said.check, evidence(rows), said.options).holds for said in figure.statements]
+    assert seen == hold
+    nothing = [carry_out(said.check, evidence([]), said.options).holds for said in figure.statements]
+    assert nothing == [None, None]
