@@ -9,6 +9,8 @@ cannot read the file: x.npy
 
 from __future__ import annotations
 
+LONGEST = 1000  # characters of a name that are shown
+
 
 class AnisoscopeError(Exception):
     """A failure that the user can act on. `exit_code` is what the command line returns."""
@@ -25,8 +27,8 @@ class AnisoscopeError(Exception):
         do: str | None = None,
     ) -> None:
         self.what, self.where, self.got, self.expected, self.do = what, where, got, expected, do
-        lines = [what if where is None else f"{what}: {where}"]
-        lines += [f"  got:      {got}"] if got is not None else []
+        lines = [what if where is None else f"{what}: {shortened(where)}"]
+        lines += [f"  got:      {shortened(got)}"] if got is not None else []
         lines += [f"  expected: {expected}"] if expected is not None else []
         lines += [f"  to do:    {do}"] if do is not None else []
         super().__init__("\n".join(map(printable, lines)))
@@ -70,6 +72,16 @@ class MissingExtra(AnisoscopeError):
             f"{needed_for} needs the library {library!r}, which is not installed",
             do=f"pip install 'anisoscope[{extra}]'",
         )
+
+
+def shortened(text: object) -> str:
+    """Both ends of what is longer than any name or path that a person would read.
+
+    >>> shortened("x" * 5000)[145:] == "xxxxx … (5,000 characters) … " + "x" * 150
+    True
+    """
+    whole = str(text)
+    return whole if len(whole) <= LONGEST else f"{whole[:150]} … ({len(whole):,} characters) … {whole[-150:]}"
 
 
 def printable(text: object) -> str:

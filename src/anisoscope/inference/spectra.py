@@ -104,7 +104,8 @@ def sampled_spectrum(sample: Sample, names: Sequence[str]) -> list[Estimate]:
 
 def few_vectors(n: int, d: int) -> str:
     """The loud note where n is too small for a spectrum."""
-    return f"too few vectors: n = {n} < {ENOUGH}·d = {ENOUGH * d}, mostly bias" if n < ENOUGH * d else ""
+    few = f"too few vectors: n = {n} < {ENOUGH}·d = {ENOUGH * d}, so spectral values are mostly an effect of n"
+    return few if n < ENOUGH * d else ""
 
 
 def spectral_estimate(metric: Metric, found: Spectrum, d: int) -> Estimate:
