@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from anisoscope.runs.work.saved import Saved
 
 SAVE_EVERY = 10.0  # seconds of work between two savings, unless ANISOSCOPE_SAVE_EVERY says otherwise, and at least
-_SAVING_SHARE = 0.05  # so little of the time may go into saving
+_SAVING_SHARE = 0.02  # so little of the time may go into saving
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 Item = TypeVar("Item")
 
