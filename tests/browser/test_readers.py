@@ -79,7 +79,8 @@ def test_a_link_stands_in_the_address_of_a_short_page_until_the_reader_moves_on(
     file = write_page([report_runs.null_run(tmp_path / "run")], tmp_path / "null.html")
     page = opened(file, at="#provenance")
     page.locator("#sections a[href='#provenance'][aria-current]").wait_for()
-    page.wait_for_timeout(300)  # the observer of the sections has spoken by then
+    later = "() => new Promise((done) => new IntersectionObserver(() => setTimeout(done)).observe(document.body))"
+    page.evaluate(later)  # an observer that was made later has spoken, so that of the sections has
     assert page.evaluate("location.hash") == "#provenance"
     page.mouse.wheel(0, -5000)
     page.locator("#sections a[href='#summary'][aria-current]").wait_for()
