@@ -61,9 +61,8 @@ def choose(candidates: Sequence[str], wanted: str | None, *, where: object, what
     >>> choose(["title", "body"], "body", where="x.npz", what="matrix")
     'body'
     """
+    wanted = candidates[0] if wanted is None and len(set(candidates)) == 1 else wanted
     shown = ", ".join(candidates[:20]) + (f" and {len(candidates) - 20} more" if len(candidates) > 20 else "")
-    if wanted is None and len(candidates) == 1:
-        return candidates[0]
     if wanted is not None and candidates.count(wanted) == 1:
         return wanted
     if wanted is not None and wanted in candidates:
