@@ -111,12 +111,12 @@ def test_files_of_polars_can_be_read(tmp_path):
 def test_two_columns_of_one_name_need_different_ones(tmp_path, column):
     lists = pa.array(np.eye(4).tolist())
     pq.write_table(pa.Table.from_arrays([lists, lists], names=["v", "v"]), tmp_path / "x.parquet")
-    with pytest.raises(UsageError, match="named 'v'[\\s\\S]*different names"):
+    with pytest.raises(UsageError, match=r"named 'v'[\s\S]*different names"):
         read(tmp_path / "x.parquet", column=column)
 
 
 def test_of_several_columns_one_must_be_chosen(tmp_path):
     lists = pa.array(np.eye(4).tolist())
     pq.write_table(pa.Table.from_arrays([lists, lists], names=["v", "w"]), tmp_path / "x.parquet")
-    with pytest.raises(UsageError, match="v, w[\\s\\S]*choose one"):
+    with pytest.raises(UsageError, match=r"v, w[\s\S]*choose one"):
         read(tmp_path / "x.parquet")
