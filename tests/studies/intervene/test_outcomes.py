@@ -28,8 +28,9 @@ from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.perform import perform
 from anisoscope.runs.settings import Machine
 from anisoscope.runs.store import open_run
+from anisoscope.runs.table import Row
 from anisoscope.runs.work import passes
-from anisoscope.studies.intervene import FACTORS, story
+from anisoscope.studies.intervene import FACTORS, story, verdict
 from anisoscope.studies.intervene.edits import Intervention, Means, _shifting, applied, editing
 from anisoscope.studies.intervene.measuring import MeanSums, ShiftSums, add_means, add_shifts
 from anisoscope.studies.intervene.task import Task, make_task
@@ -353,7 +354,20 @@ def test_the_story_has_one_line_per_intervention(folder: Path) -> None:
     assert sum(widths) + 2 * len(widths) <= 80
     assert [cells[0] for cells in told.more[0].cells] == [f"{cells[0]}.control" for cells in table.cells]
     assert str(found.verdict).startswith(
-        f"The loss of the untouched model is {value(found, 'untouched', 'loss'):.3f} nats"
+        f"The loss of the untouched model is {value(found, 'untouched', 'loss'):.3f} nats; furthest from the control: "
+    )
+
+
+def test_the_sentence_tells_what_does_most_beyond_its_control() -> None:
+    changes = {"mean_query": (4.7, 4.2), "drift@0.5": (13.1, 5.1), "top_components": (5.6, 0.2), "drift@2": (None, 9.4)}
+    rows = [Row(model="m", site="untouched", metric="loss", value=3.26)]
+    for name, pair in changes.items():
+        for site, change in zip((name, f"{name}.control"), pair, strict=True):
+            rows.append(Row(model="m", site=site, metric="loss_change", value=change))
+    rows.append(Row(model="m", site="mean_key", metric="kl", value=7.3e-10))
+    assert verdict(rows) == (
+        "The loss of the untouched model is 3.260 nats; furthest from the control: drift@0.5 +13.100 (control +5.100), "
+        "top_components +5.600 (control +0.200); the mean key is invisible to softmax (KL 7.3e-10 nats)."
     )
 
 

@@ -40,6 +40,7 @@ Name = Literal["mean_query", "mean_key", "mean_hidden", "drift@0.5", "drift@2", 
 NAMES = list(get_args(Name))
 FACTORS = {"mean_hidden": 0.0, "drift@0.5": 0.5, "drift@2": 2.0}
 INVISIBLE = 1e-6  # nats: what rounding in single precision leaves of a KL divergence that is 0
+TOLD = 2  # interventions in the sentence; all are in the table
 
 
 class InterveneSettings(Model, Data):
@@ -81,7 +82,7 @@ def conclude(settings: InterveneSettings, collected: Collected) -> Findings:
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """Which removal costs what, against its control, and whether the mean key was invisible."""
+    """What does most beyond its control, and whether the mean key was invisible."""
     value = {(row.site, row.metric): row.value for row in rows}
     asked = ("untouched", "loss") in value
     metric = "loss_change" if asked else "last_cosine_change"
@@ -89,11 +90,15 @@ def verdict(rows: Sequence[Row]) -> str:
     shown = "missing" if base is None else f"{base:.3f}{' nats' if asked else ''}"
     what = "loss" if asked else "average cosine at the last block"
     names = [row.site for row in rows if row.metric == metric and not row.site.endswith((".control", "untouched"))]
-    changes = [
-        f"{_signed(value[n, metric])} with {n} (control {_signed(value[f'{n}.control', metric])})" for n in names
-    ]
+    known: dict[str, tuple[float, float]] = {}
+    for name in names:
+        own, control = value[name, metric], value[f"{name}.control", metric]
+        if own is not None and control is not None:
+            known[name] = own, control
+    furthest = sorted(known.items(), key=lambda one: -abs(one[1][0] - one[1][1]))[:TOLD]
+    told = [f"{name} {_signed(own)} (control {_signed(control)})" for name, (own, control) in furthest]
     said = [f"the {what} of the untouched model is {shown}"]
-    said += [f"it changes by {', by '.join(changes)}"] if changes else []
+    said += [f"furthest from the control: {', '.join(told)}"] if told else []
     divergence = value.get(("mean_key", "kl"))
     if divergence is not None:
         visible = "invisible" if abs(divergence) < INVISIBLE else "visible"
@@ -101,13 +106,13 @@ def verdict(rows: Sequence[Row]) -> str:
     return f"T{'; '.join(said)[1:]}."
 
 
-def _signed(change: float | None) -> str:
+def _signed(change: float) -> str:
     """Three digits, and no minus before a zero.
 
-    >>> _signed(-1e-9), _signed(-0.25), _signed(None)
-    ('+0.000', '-0.250', '–')
+    >>> _signed(-1e-9), _signed(-0.25)
+    ('+0.000', '-0.250')
     """
-    return "–" if change is None else f"{round(change, 3) + 0.0:+.3f}"
+    return f"{round(change, 3) + 0.0:+.3f}"
 
 
 STUDY = Study(

@@ -10,7 +10,7 @@ import { rowTable } from "../core/files.js";
 import { register } from "../core/sections.js";
 import { extremes, number, shown } from "../core/text.js";
 
-const PREFERRED = ["partition_both", "partition_one_sided", "mean_cosine"];
+const PREFERRED = ["partition_one_sided", "partition_both", "mean_cosine"];
 const rowsOf = (found) => {
   const kept = (i) => T.positions[i] === "all" && T.at[i] === null && T.metric[i] !== "cosine_share";
   return (found.study.get("vocabulary") || []).filter(kept);
