@@ -135,10 +135,11 @@ class Peaks(_Running):
         sides = (("query", call.score_queries, valid, 1.0), ("key", call.score_keys, call.valid_keys, scaling))
         for side, x, kept, scale in sides:
             for some, those in zip(x, kept, strict=True):  # one sequence stays in the cache
-                exact = some.double() * scale  # (heads, T, d)
+                exact = some.contiguous().double()  # (heads, T, d)
                 exact = exact if bool(those.all()) else exact.masked_fill_(~those[:, None], 0.0)
-                self.tensors[f"sum_{side}"] += exact.sum(1).cpu()
-                self.tensors[f"square_{side}"] += torch.linalg.vector_norm(exact, dim=(1, 2)).square_().cpu()
+                flat = exact.flatten(1).unsqueeze(1)
+                self.tensors[f"sum_{side}"] += exact.sum(1).cpu() * scale
+                self.tensors[f"square_{side}"] += (flat @ flat.mT).flatten().cpu() * scale**2
         pairs = seen.masked_fill(~valid, 0).sum()
         self.tensors["counts"] += torch.stack([valid.sum(), call.valid_keys.sum(), pairs]).cpu()
 
