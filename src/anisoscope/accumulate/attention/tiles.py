@@ -139,7 +139,7 @@ def _whether(holds: Tensor, of: Tensor) -> Tensor:
 
 
 def _median(p: Tensor, visible: Tensor | None, seen: Tensor) -> Tensor:
-    """The median of the visible entries of each row (b, heads, q).
+    """The median of the visible entries of each row (b, heads, q), none of which is negative.
 
     Invisible entries become −∞ and ∞ in equal numbers (one more ∞ if they are odd), which leaves the median in the
     middle of the whole row, at the places keys // 2 − 1 and keys // 2: one selection finds both.

@@ -29,7 +29,7 @@ QUERY_CHUNK = 64
 _TILE = 2**19  # scores in a tile, at most: 2 MB in float32
 
 Kind = Literal["self", "cross"]
-Weigh = Callable[[Tensor, Tensor | None], Tensor]  # scores (b, heads, q, K) and additive mask to weights
+Weigh = Callable[[Tensor, Tensor | None], Tensor]  # scores (b, heads, q, K) and additive mask to weights ≥ 0
 
 
 @dataclass(frozen=True)
