@@ -202,3 +202,20 @@ def test_nulls_of_maxima_and_kurtosis_are_those_of_simulated_gaussians() -> None
     u = rng.standard_normal((100_000, 5))
     u /= np.linalg.norm(u, axis=1, keepdims=True)
     assert coordinate_kurtosis(100_000, 5).value == pytest.approx((u**4).mean() / (u**2).mean() ** 2, rel=0.01)
+
+
+def test_few_wide_vectors_keep_the_extremes_and_places_of_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    x = np.maximum(rng.normal(size=(12, 50)), 0).astype(np.float32)  # zeros tie
+    x[:, :9], x[5, 9:20], places = 0.0, x[2, 9:20], np.arange(12)[::-1].copy()
+    keys = rng.permutation(np.repeat(np.arange(4, dtype=np.uint64), 3))
+    monkeypatch.setattr(maxima, "_WIDE", 16)
+    monkeypatch.setattr(maxima, "_COLUMNS", 7)
+    extremes = Extremes(50)
+    for some in (slice(0, 7), slice(7, 12)):
+        extremes.update(torch.from_numpy(x[some]), keys[some], places[some])
+    for k in range(50):
+        top = x[:, k].max()
+        where = min((int(keys[i]), int(places[i]), 0) for i in range(12) if x[i, k] == top)
+        assert extremes.tensors["greatest"][k] == top
+        assert tuple(extremes.tensors["where"][k].tolist()) == where

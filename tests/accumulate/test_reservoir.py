@@ -98,3 +98,16 @@ def test_what_is_held_is_a_copy() -> None:
     reservoir.offer(x, np.arange(4, dtype=np.uint64))
     x.zero_()
     assert reservoir.sample().x.min() == 1
+
+
+def test_a_sample_stays_what_it_was_when_more_is_taken(data) -> None:
+    x, keys, positions = data
+    reservoir = Reservoir(D, capacity=50)
+    reservoir.offer(x[:100], keys[:100], positions[:100])
+    sample, state = reservoir.sample(), reservoir.state()
+    before = sample.x.copy(), sample.keys.copy()
+    reservoir.offer(x[100:], keys[100:], positions[100:])
+    assert not np.array_equal(reservoir.sample().x, before[0])
+    assert np.array_equal(sample.x, before[0])
+    assert np.array_equal(sample.keys, before[1])
+    assert np.array_equal(state["x"].numpy(), before[0])

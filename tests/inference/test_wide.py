@@ -12,7 +12,7 @@ from anisoscope.accumulate.sums import Kept, Sample
 from anisoscope.geometry import neighbours
 from anisoscope.geometry.directional import bingham_test
 from anisoscope.geometry.nulls.isotropic import neighbour_null, spectral_null
-from anisoscope.geometry.rows import in_span
+from anisoscope.geometry.rows import in_span, middle_pair
 from anisoscope.geometry.spectrum import OF_EIGENVALUES, of_leading
 from anisoscope.inference.cloud import measure_cloud
 from anisoscope.inference.neighbourhoods import neighbourhood_estimates
@@ -33,6 +33,27 @@ def test_coordinates_in_the_span_keep_distances_and_duplicates() -> None:
     np.testing.assert_allclose(cdist(y, y), expected, rtol=1e-9, atol=1e-9)
     assert np.array_equal(y[3], y[7])
     assert not np.array_equal(y[5], y[6])
+
+
+@pytest.mark.parametrize("apart", [1.0, 0.1, 1e-3, 1e-7])
+def test_coordinates_in_the_span_keep_small_distances(apart: float) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal(5000) + apart * rng.standard_normal((30, 5000))
+    y, expected = in_span(x), cdist(x, x)
+    np.testing.assert_allclose(cdist(y, y), expected, rtol=1e-11 / apart, atol=0)
+    np.testing.assert_allclose(y @ y.T, x @ x.T, rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000, 1001])
+def test_the_middle_pair_of_unsigned_numbers(size: int) -> None:
+    for dtype in (np.float32, np.float64):
+        x = np.random.default_rng(size).gamma(0.3, size=(3, size)).astype(dtype)
+        x[:, : size // 3] = np.inf
+        ordered, place = np.sort(x, -1), size // 2
+        if place:
+            lower, upper = middle_pair(x.copy(), place)
+            assert np.array_equal(lower, ordered[:, place - 1])
+            assert np.array_equal(upper, ordered[:, place])
 
 
 @pytest.mark.parametrize("name", sorted(OF_EIGENVALUES))

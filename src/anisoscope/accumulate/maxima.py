@@ -31,6 +31,8 @@ from anisoscope.accumulate.threads import by_slices
 from anisoscope.errors import StoreError
 
 _BLOCK = 128  # rows that are looked through at a time: they stay in the cache
+_WIDE = 65_536  # dimensions of flattened maps, of which there are few
+_COLUMNS = 2**14  # of those at a time
 _AT_ONCE = 2**22  # numbers of keys in float64 (32 MB), however many rows tie: a first token scores alike everywhere
 ROUNDING = 1e-5  # scores of a row that differ by less may change places with the shape of a batch
 
@@ -133,10 +135,11 @@ class Peaks(_Running):
         sides = (("query", call.score_queries, valid, 1.0), ("key", call.score_keys, call.valid_keys, scaling))
         for side, x, kept, scale in sides:
             for some, those in zip(x, kept, strict=True):  # one sequence stays in the cache
-                exact = some.double() * scale  # (heads, T, d)
+                exact = some.contiguous().double()  # (heads, T, d)
                 exact = exact if bool(those.all()) else exact.masked_fill_(~those[:, None], 0.0)
-                self.tensors[f"sum_{side}"] += exact.sum(1).cpu()
-                self.tensors[f"square_{side}"] += torch.linalg.vector_norm(exact, dim=(1, 2)).square_().cpu()
+                flat = exact.flatten(1).unsqueeze(1)
+                self.tensors[f"sum_{side}"] += exact.sum(1).cpu() * scale
+                self.tensors[f"square_{side}"] += (flat @ flat.mT).flatten().cpu() * scale**2
         pairs = seen.masked_fill(~valid, 0).sum()
         self.tensors["counts"] += torch.stack([valid.sum(), call.valid_keys.sum(), pairs]).cpu()
 
@@ -154,6 +157,13 @@ class Extremes(_Running):
 
     def update(self, x: Tensor, sequences: Keys, positions: NDArray[np.int64]) -> None:
         """Add finite vectors x (n, d) of the given sequences and positions."""
+        if not len(x):
+            return
+        if x.shape[1] > _WIDE:
+            top, row = _tops(x, np.lexsort((positions, sequences.view(np.int64))))
+            risen = torch.nonzero(top.cpu() >= self.tensors["greatest"])[:, 0]
+            self._take_at(risen, top.cpu()[risen].double(), _places(row[risen], sequences, positions))
+            return
         peaks = _peaks(x)
         top = peaks.amax(0)
         rising = torch.nonzero(top.cpu() >= self.tensors["greatest"])[:, 0].to(x.device)
@@ -164,7 +174,7 @@ class Extremes(_Running):
         columns = rising[column]
         parts = zip(numbers.tolist(), columns.split(counts.tolist()), strict=True)
         row = np.concatenate([_rows_of(x, some, top[some], number, sequences, positions) for number, some in parts])
-        where = np.stack([sequences[row].view(np.int64), positions[row], np.zeros_like(row)], 1)
+        where = _places(row, sequences, positions).numpy()
         owner = columns.cpu().numpy()
         if len(owner) > len(rising):  # the same in several blocks: the earliest
             order = np.lexsort((where[:, 1], where[:, 0], owner))
@@ -178,6 +188,27 @@ class Extremes(_Running):
         some.take({"greatest": greatest, "where": where})
         for name, tensor in some.tensors.items():
             self.tensors[name][columns] = tensor
+
+
+def _places(row: NDArray[np.int64], sequences: Keys, positions: NDArray[np.int64]) -> Tensor:
+    return torch.from_numpy(np.stack([sequences.view(np.int64), positions, np.zeros_like(positions)], 1)[row])
+
+
+def _tops(x: Tensor, order: NDArray[np.int64]) -> tuple[Tensor, NDArray[np.int64]]:
+    """The largest |x| of each dimension and the row that holds it, of several the first in this order.
+
+    For few rows of many dimensions: each row meets the maxima of those before it, by blocks that stay in the cache.
+    """
+    top = torch.full((x.shape[1],), -1.0, dtype=x.dtype, device=x.device)
+    row = torch.zeros(x.shape[1], dtype=torch.int64, device=x.device)
+    room = torch.empty(_COLUMNS, dtype=x.dtype, device=x.device)
+    for some, best, holder in zip(x.split(_COLUMNS, 1), *(one.split(_COLUMNS) for one in (top, row)), strict=True):
+        size = room[: len(best)]
+        for number in order.tolist():
+            torch.abs(some[number], out=size)
+            holder.masked_fill_(size > best, number)
+            torch.maximum(best, size, out=best)
+    return top, row.cpu().numpy()
 
 
 def _rows_of(

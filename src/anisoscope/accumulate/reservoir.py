@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from anisoscope.accumulate.keys import Keys, priority
 from anisoscope.accumulate.sums import Sample
+from anisoscope.geometry.rows import CACHED, row_blocks
 
 CAPACITY = 4096
 _BYTES = 256 * 2**20  # of vectors at most: flattened maps have d in the hundreds of thousands
@@ -40,6 +41,7 @@ class Reservoir:
         self._priorities = np.empty(0, np.uint64)
         self._keys, self._positions = np.empty(0, np.uint64), np.empty(0, np.int64)
         self._first = np.empty(0, bool)
+        self._lent = False  # whether somebody reads these vectors: then they are not written to
         self.unfit = 0  # vectors that float32 cannot hold
 
     def offer(
@@ -92,6 +94,10 @@ class Reservoir:
         new = np.sort(order[order >= held])
         slots = np.concatenate([np.flatnonzero(~stays), np.arange(held, len(order))])
         taken = torch.from_numpy(rows[new - held]).to(x.device)
+        if self._lent and len(slots):
+            room = np.empty_like(self._x)
+            room[:held] = self._x[:held]
+            self._x, self._lent = room, False
         self._x[slots] = x[taken].detach().to("cpu", torch.float32).numpy()
         source = np.arange(len(order))  # which of the joined columns each slot now holds
         source[slots] = new
@@ -105,9 +111,19 @@ class Reservoir:
         self.offer(torch.from_numpy(theirs.x), theirs.keys, theirs.positions, theirs.first)
 
     def sample(self) -> Sample:
-        """What is held, in order of priority."""
+        """What is held, in order of priority. The vectors are not copied unless more are taken after this."""
         order = np.lexsort((self._positions, self._keys, self._priorities))
-        return Sample(self._x[order], self._keys[order], self._positions[order], self._first[order])
+        if not np.array_equal(order, np.arange(len(order))):
+            self._sort(order)
+        self._lent = True
+        return Sample(self._x[: len(order)], self._keys, self._positions, self._first)
+
+    def _sort(self, order: NDArray[np.int64]) -> None:
+        """Put what is held into this order, one block of columns after the other. (What is lent is in order.)"""
+        for block in row_blocks(self.d, len(order), numbers=CACHED):
+            self._x[: len(order), block] = self._x[order, block]
+        self._priorities, self._keys = self._priorities[order], self._keys[order]
+        self._positions, self._first = self._positions[order], self._first[order]
 
     def state(self) -> dict[str, torch.Tensor]:
         sample = self.sample()

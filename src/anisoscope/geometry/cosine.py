@@ -101,7 +101,9 @@ def top_shares(contributions: ArrayLike, k: int = 5) -> list[Share]:
     values = np.asarray(contributions, dtype=np.float64)
     total = float(values.sum())
     meaningful = total > 0.5 * float(np.abs(values).sum())
-    order = np.argsort(-values, kind="stable")[:k]
+    least = np.partition(values, -k)[-k] if 0 < k < values.size else -np.inf
+    leading = np.flatnonzero(values >= least)
+    order = leading[np.argsort(-values[leading], kind="stable")][:k]
     return [Share(int(i), float(values[i]), float(values[i]) / total if meaningful else None) for i in order]
 
 

@@ -63,7 +63,8 @@ def measure_cloud(
             estimates["rest"] += spectral_estimates(rest, sample.where(~sample.first))
         estimates["first"] = direction_estimates(moments.sums("first"))
     share = _outlier_share(sums) if spectra else None
-    return Cloud(estimates, verdict(found, share, things=things), _notes(sums, moments, spectra=spectra))
+    notes = _notes(sums, len(sample), moments.reservoir.unfit, spectra=spectra)
+    return Cloud(estimates, verdict(found, share, things=things), notes)
 
 
 def _outlier_share(sums: Sums) -> float | None:
@@ -74,20 +75,19 @@ def _outlier_share(sums: Sums) -> float | None:
     return float(spread[outliers.outlier_dimensions(spread)].sum() / spread.sum())
 
 
-def _notes(sums: Sums, moments: Moments, *, spectra: bool) -> tuple[str, ...]:
+def _notes(sums: Sums, sampled: int, unfit: int, *, spectra: bool) -> tuple[str, ...]:
     """What has to be said about the numbers that were measured."""
     notes = [few_vectors(sums.n, sums.d)] if spectra else []
     if sums.zero:
         notes.append(f"{sums.zero} zero vectors left out")
     if sums.nonfinite:
         notes.append(f"{sums.nonfinite} vectors with NaN or infinite entries left out")
-    sampled = len(moments.reservoir.sample())
     if not sums.squares:
         notes.append("norms beyond 1e±140: metrics that need their squares are missing; rescale the vectors")
     elif spectra and sums.sketch is not None:
         notes.append("spectrum from a sketch: the notes of its rows give the error")
     elif spectra and sums.second is None and sums.n:
         notes.append(f"spectrum from a sample of {sampled} vectors")
-    if moments.reservoir.unfit:
-        notes.append(f"{moments.reservoir.unfit} vectors that float32 cannot hold are not in the sample of {sampled}")
+    if unfit:
+        notes.append(f"{unfit} vectors that float32 cannot hold are not in the sample of {sampled}")
     return tuple(filter(None, notes))

@@ -6,10 +6,12 @@ which sums, is declared in `metrics`.
 
 from __future__ import annotations
 
-from anisoscope.accumulate.sums import Sums
+from collections.abc import Callable
+
+from anisoscope.accumulate.sums import Array, Sums
 from anisoscope.geometry import cosine, directional
 from anisoscope.inference.estimates import Estimate, estimated
-from anisoscope.inference.jackknife import jackknife_of
+from anisoscope.inference.jackknife import in_parts, jackknife_of
 from anisoscope.inference.metrics import METRICS, Metric, of_cloud
 
 TOP_DIMENSIONS = 5
@@ -18,14 +20,23 @@ _ROUNDING = 1e-12
 
 def direction_estimates(sums: Sums) -> list[Estimate]:
     """Cosines, norms, drift, their nulls and the Rayleigh test, from the sums alone."""
-    found = [direction_estimate(metric, sums) for metric in of_cloud("direction")]
+    known: dict[int, tuple[Array, Array]] = {}  # several metrics read the same sums, d numbers of each group
+
+    def parts(groups: Array) -> tuple[Array, Array]:
+        if id(groups) not in known:
+            known[id(groups)] = in_parts(groups)
+        return known[id(groups)]
+
+    found = [direction_estimate(metric, sums, parts=parts) for metric in of_cloud("direction")]
     return found + _shares(sums) + _tests(sums) + _counts(sums)
 
 
-def direction_estimate(metric: Metric, sums: Sums) -> Estimate:
-    """One metric that is a function of group sums."""
+def direction_estimate(
+    metric: Metric, sums: Sums, *, parts: Callable[[Array], tuple[Array, Array]] = in_parts
+) -> Estimate:
+    """One metric that is a function of group sums, which `parts` sums up."""
     assert metric.of is not None
-    value, low, high = jackknife_of(metric.of, *metric.groups(sums), sizes=sums.group_n)
+    value, low, high = jackknife_of(metric.of, *metric.groups(sums), sizes=sums.group_n, parts=parts)
     note = "" if value is None or low is not None else f"no interval: {sums.sequences} sequences are too few"
     return estimated(metric, value, low, high, n=sums.n, d=sums.d, note=note)
 

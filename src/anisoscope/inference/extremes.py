@@ -12,11 +12,12 @@ import re
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from anisoscope.accumulate.sums import Sample, Sums
 from anisoscope.geometry.missing import Values, ratio
 from anisoscope.geometry.nulls.extremes import expected_maximum
+from anisoscope.geometry.rows import middle_pair
 from anisoscope.inference.estimates import Estimate, estimated
 from anisoscope.inference.jackknife import jackknife_of
 from anisoscope.inference.metrics import METRICS
@@ -45,7 +46,7 @@ def _activations(extremes: Extremes, sample: Sample, sums: Sums) -> list[Estimat
     largest, where = extremes.tensors["greatest"].numpy(), extremes.tensors["where"].numpy()
     at = int(largest.argmax())
     top = float(largest[at])
-    median = float(np.median(np.abs(sample.x[:SAMPLED]))) if len(sample) else None
+    median = _median_entry(sample.x[:SAMPLED]) if len(sample) else None
     place = f"dimension {at} of the vector at position {where[at, 1]} of its sequence"
     rms = (sums.sum_norm2 / (sums.n * sums.d)) ** 0.5
     times = expected_maximum(sums.n * sums.d, absolute=True)
@@ -61,6 +62,13 @@ def _activations(extremes: Extremes, sample: Sample, sums: Sums) -> list[Estimat
         Estimate("massive_activation", top, null=null, n=sums.n, note=place),
         *(estimated(METRICS[name], value, n=sums.n, d=sums.d, note=note) for name, (value, note) in told.items()),
     ]
+
+
+def _median_entry(x: NDArray[np.float32]) -> float:
+    """The median of |x| over all entries."""
+    entries = np.abs(x).reshape(1, -1)
+    lower, upper = middle_pair(entries, entries.size // 2) if entries.size > 1 else (entries[0], entries[0])
+    return float(upper[0] if entries.size % 2 else np.mean([lower[0], upper[0]], dtype=x.dtype))
 
 
 def _growth(norm: ArrayLike, n: ArrayLike, norm_before: ArrayLike, n_before: ArrayLike) -> Values:

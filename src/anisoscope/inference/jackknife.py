@@ -61,13 +61,23 @@ def standard_error(leave_one_out: ArrayLike, full: ArrayLike, sizes: ArrayLike) 
     return np.sqrt((np.square(apart / scale) / (h - 1)).mean(0)) * scale
 
 
+def in_parts(groups: Array) -> tuple[Array, Array]:
+    """The sum of all groups, and the sums without each."""
+    total = groups.sum(0)
+    with np.errstate(invalid="ignore"):  # ∞ − ∞: then there is no interval
+        return total, total - groups
+
+
 def without_each(groups: Array) -> Array:
     """The sums without each group in turn: total − group, along the first axis."""
-    return groups.sum(0) - groups
+    return in_parts(groups)[1]
 
 
 def jackknife_of(
-    metric: Callable[..., Any], *group_sums: Array, sizes: Array
+    metric: Callable[..., Any],
+    *group_sums: Array,
+    sizes: Array,
+    parts: Callable[[Array], tuple[Array, Array]] = in_parts,
 ) -> tuple[float | None, float | None, float | None]:
     """Value, low and high of a metric that is a function of group sums and takes leading axes.
 
@@ -75,10 +85,11 @@ def jackknife_of(
     >>> [round(v, 1) for v in jackknife_of(lambda s, n: s / n, total, n, sizes=n)]
     [159.5, 125.7, 193.3]
     """
-    full = metric(*(groups.sum(0) for groups in group_sums))
+    totals, without = zip(*map(parts, group_sums), strict=True)
+    full = metric(*totals)
     if full is None or not np.isfinite(full):
         return None, None, None
-    left = np.asarray(metric(*(without_each(groups) for groups in group_sums)), float)
+    left = np.asarray(metric(*without), float)
     if not np.isfinite(left[sizes > 0]).all():  # a group holds all that the metric needs
         return float(full), None, None
     low, high = jackknife(left, full, sizes)

@@ -22,7 +22,7 @@ from anisoscope.accumulate.keys import GROUPS, Keys, group_of
 from anisoscope.accumulate.sketch import Sketched
 from anisoscope.accumulate.sums import Sample, Sums, sketched, variances
 from anisoscope.geometry import outliers, spectrum
-from anisoscope.geometry.rows import row_blocks
+from anisoscope.geometry.rows import CACHED, row_blocks
 from anisoscope.inference.estimates import Estimate, estimated
 from anisoscope.inference.jackknife import jackknife
 from anisoscope.inference.metrics import METRICS, Metric, of_cloud
@@ -219,8 +219,8 @@ def _outliers(sums: Sums, sample: Sample) -> list[Estimate]:
 
 
 def _variances(x: NDArray[np.float32]) -> Array:
-    """The variance of each column, without a float64 copy of all of them."""
-    blocks = row_blocks(x.shape[1], len(x))
+    """The variance of each column, by blocks that stay in the cache."""
+    blocks = row_blocks(x.shape[1], len(x), numbers=CACHED)
     return np.concatenate([x[:, block].astype(float).var(0) for block in blocks])
 
 

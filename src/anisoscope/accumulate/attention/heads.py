@@ -93,7 +93,7 @@ class HeadCloud:
         groups = torch.from_numpy(group_of(sequences, groups=self.groups))
         self.n.index_add_(0, groups, valid.sum(1).cpu())
         for block in _blocks(x):
-            self._add(x[block], valid[block], groups[block])
+            self._add(x[block].contiguous(), valid[block], groups[block])
         chosen = valid.cpu().numpy()
         flat = x.transpose(1, 2).flatten(2)  # (B, T, heads · d)
         flat = flat.flatten(0, 1) if chosen.all() else flat[valid]
@@ -115,7 +115,7 @@ class HeadCloud:
         total = sums["total"].sum(0)  # (heads, d)
         mean = (total / max(n, 1)).to(x.dtype)
         y = _without(x - mean[:, None], hidden)
-        gram = torch.einsum("bhtd,bhte->hde", y, y).double()
+        gram = (y.mT @ y).double().sum(0)
         mean = mean.double()
         outer = torch.einsum("hd,he->hde", total - n * mean, mean)
         self.second += (gram + outer + outer.mT + n * torch.einsum("hd,he->hde", mean, mean)).cpu()

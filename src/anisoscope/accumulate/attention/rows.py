@@ -119,11 +119,16 @@ class Rows:
             self._add_values(call, call.values, counted, group)
 
     def _add_values(self, call: Windowed, values: Tensor, counted: Tensor, group: Tensor) -> None:
-        norms = torch.stack([torch.linalg.vector_norm(some.double(), dim=-1) for some in values])  # (B, key heads, Tk)
-        self._add("value", group, _sum(norms, call.valid_keys))
+        own = call.kind == "self" and values.shape[2] == counted.shape[1]
+        norms, cosines = [], []
+        for number, some in enumerate(values):  # one sequence stays in the cache
+            exact = some.double()  # (key heads, Tk, d)
+            norms.append(torch.linalg.vector_norm(exact, dim=-1))
+            if own:
+                cosines.append(_cosines(call.context()[number], exact, norms[-1]))
+        self._add("value", group, _sum(torch.stack(norms), call.valid_keys))
         self._add("values", group, call.valid_keys.sum(1))
-        if call.kind == "self" and values.shape[2] == counted.shape[1]:
-            cosines = [_cosines(out, own, norm) for out, own, norm in zip(call.context(), values, norms, strict=True)]
+        if own:
             self._add("output", group, _sum(torch.stack(cosines), counted))
             self._add("output_rows", group, counted.sum(1))
 
@@ -178,7 +183,7 @@ class Rows:
 def _cosines(out: Tensor, own: Tensor, norm: Tensor) -> Tensor:
     """Of the outputs (T, heads, d) of one sequence with the own values (key heads, T, d) of these norms: (heads, T)."""
     exact = out.transpose(0, 1).double()
-    dot = (exact.unflatten(0, (len(own), -1)) * own.double().unsqueeze(1)).sum(-1).flatten(0, 1)
+    dot = (exact.unflatten(0, (len(own), -1)) * own.unsqueeze(1)).sum(-1).flatten(0, 1)
     norms = torch.linalg.vector_norm(exact, dim=-1), norm.repeat_interleave(len(exact) // len(own), 0)
     return dot / (norms[0].clamp(min=_LEAST) * norms[1].clamp(min=_LEAST))
 

@@ -39,16 +39,23 @@ def score_edges() -> NDArray[np.float64]:
     return np.concatenate([-positive[::-1], positive])
 
 
-def count_cells(scores: Tensor) -> Tensor:
-    """How many scores (b, heads, q, k) of each head fall in each cell: (heads, cells). NaN has a cell of its own."""
+def count_cells(scores: Tensor, into: Tensor | None = None) -> Tensor:
+    """How many scores (b, heads, q, k) of each head fall in each cell, (heads, cells), added to what is given.
+
+    NaN has a cell of its own.
+    """
     heads = scores.shape[1]
-    cells = scores.float().view(torch.int32) >> _SHIFT  # negative where the score is
-    cells += (torch.arange(heads, dtype=torch.int32, device=scores.device) * CELLS + CELLS // 2).view(1, -1, 1, 1)
-    flat = cells.flatten()
-    total, *others = by_slices(lambda some: torch.bincount(flat[some], minlength=heads * CELLS), len(flat))
-    for other in others:
-        total += other
-    return total.view(heads, CELLS).cpu()
+    counts = torch.zeros(heads, CELLS, dtype=torch.int64) if into is None else into
+    bits, totals = scores.float().cpu().numpy().view(np.uint32), counts.numpy()
+
+    def count(some: slice) -> None:
+        room = np.empty((len(bits), *bits.shape[2:]), np.int64)
+        for head in range(some.start, some.stop):
+            np.right_shift(bits[:, head], _SHIFT, out=room, casting="unsafe")
+            totals[head] += np.bincount(room.ravel(), minlength=CELLS)
+
+    by_slices(count, heads)
+    return counts
 
 
 def fold_cells(cells: Tensor) -> Tensor:
@@ -60,7 +67,7 @@ def fold_cells(cells: Tensor) -> Tensor:
 @cache
 def _bin_of_cell() -> Tensor:
     """The bin of each cell; BINS, which is none, for NaN."""
-    cell = np.arange(-CELLS // 2, CELLS // 2, dtype=np.int32)
+    cell = np.arange(CELLS, dtype=np.uint32)
     with np.errstate(invalid="ignore"):  # some cells are signalling NaN
         least = (cell << _SHIFT).view(np.float32).astype(np.float64)  # in magnitude
     rank = np.searchsorted(score_edges()[_ONE_SIDE + 2 :], np.abs(least), side="right")  # 0: about zero

@@ -19,6 +19,7 @@ from anisoscope.accumulate.attention.score_bins import CELLS, count_cells
 from anisoscope.accumulate.attention.spread import Block, Chunk, RowSpread, SharedSpread
 from anisoscope.accumulate.maxima import ScoredPairs
 from anisoscope.accumulate.threads import by_slices, shared_out
+from anisoscope.geometry.rows import middle_pair
 
 COLLAPSED = 0.1  # a row with less than this share of the entropy of uniform attention has collapsed
 ONE_KEY = 0.99  # a row with a probability above this is on one key
@@ -62,11 +63,12 @@ def read_rows(call: Scored) -> CallRows:
 
     def work(some: slice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The sums of one block of sequences; what its rows say is put into `values`."""
-        block = Block(call.score_queries[some], call.score_keys[some], seen[some], counted[some], seen_keys[some])
+        scored, read = (x[some].contiguous() for x in (call.score_queries, call.score_keys))
+        block = Block(scored, read, seen[some], counted[some], seen_keys[some])
         spread, cells = spread_of(block, scaling), torch.zeros(heads, CELLS, dtype=torch.int64)
         for chunk in call.chunks(some):
             tile = _tile_statistics(chunk, seen[some, chunk.rows], first[some], own=own) | spread.take(chunk)
-            cells += _count(chunk, counted[some, chunk.rows])
+            _count(chunk, counted[some, chunk.rows], cells)
             for name, value in tile.items():
                 if name not in values:
                     values.setdefault(name, value.new_empty(batch, heads, queries))
@@ -100,6 +102,7 @@ def _seen_keys(call: Scored) -> Tensor:
 def _tile_statistics(chunk: Chunk, seen: Tensor, first: Tensor, *, own: bool) -> dict[str, Tensor]:
     """Statistics (b, heads, q) of the probabilities of a tile."""
     p, visible = chunk.probabilities, chunk.visible
+    below = None if visible is None else _at(~visible, -torch.inf, p)
     many = seen.unsqueeze(1)  # (b, 1, q)
     mean_logit = torch.einsum("bhqk,bhqk->bhq", p, chunk.logits)
     tiny = torch.finfo(p.dtype).tiny
@@ -116,13 +119,18 @@ def _tile_statistics(chunk: Chunk, seen: Tensor, first: Tensor, *, own: bool) ->
         "entropy_normalised": normalised,
         "collapsed": _whether(normalised < COLLAPSED, normalised),
         "one_key": _whether(share > ONE_KEY, share),
-        "peak": (chunk.content if visible is None else chunk.content.masked_fill(~visible, -torch.inf)).amax(-1),
+        "peak": (chunk.content if below is None else chunk.content + below).amax(-1),
         "max": chunk.greatest,
         "median": _median(p, visible, many),
-        "min": (p if visible is None else p.masked_fill(~visible, torch.inf)).amin(-1),
+        "min": (p if below is None else p - below).amin(-1),
         "sink": p.gather(-1, of_first).squeeze(-1),
     }
     return tile | ({"self": p[..., chunk.rows].diagonal(dim1=-2, dim2=-1)} if own else {})
+
+
+def _at(places: Tensor, value: float, like: Tensor) -> Tensor:
+    """0, and the value at these places: to be added to whole tiles, in less than half the time of filling them."""
+    return torch.zeros(places.shape, dtype=like.dtype, device=like.device).masked_fill_(places, value)
 
 
 def _whether(holds: Tensor, of: Tensor) -> Tensor:
@@ -131,7 +139,7 @@ def _whether(holds: Tensor, of: Tensor) -> Tensor:
 
 
 def _median(p: Tensor, visible: Tensor | None, seen: Tensor) -> Tensor:
-    """The median of the visible entries of each row (b, heads, q).
+    """The median of the visible entries of each row (b, heads, q), none of which is negative.
 
     Invisible entries become −∞ and ∞ in equal numbers (one more ∞ if they are odd), which leaves the median in the
     middle of the whole row, at the places keys // 2 − 1 and keys // 2: one selection finds both.
@@ -142,7 +150,7 @@ def _median(p: Tensor, visible: Tensor | None, seen: Tensor) -> Tensor:
     if visible is not None:
         hidden = (~visible).int()
         low = hidden.cumsum(-1) <= hidden.sum(-1, keepdim=True) // 2
-        p = torch.where(visible, p, torch.where(low, -torch.inf, torch.inf).to(p.dtype))
+        p = p + _at(~visible, torch.inf, p).masked_fill_(~visible & low, -torch.inf)
     lower, upper = _middle(p, keys // 2)
     one = lower if keys % 2 == 0 else upper
     return torch.where(seen % 2 == 0, (lower + upper) / 2, one)
@@ -157,18 +165,16 @@ def _middle(x: Tensor, place: int) -> tuple[Tensor, Tensor]:
     found = np.empty((2, len(rows)), rows.dtype)
 
     def select(some: slice) -> None:
-        parted = np.partition(rows[some], place, axis=-1)
-        parted[:, :place].max(-1, out=found[0, some])
-        found[1, some] = parted[:, place]
+        found[:, some] = middle_pair(rows[some].copy(), place)
 
     by_slices(select, len(rows))
     lower, upper = torch.from_numpy(found.reshape(2, *x.shape[:-1]))
     return lower, upper
 
 
-def _count(chunk: Chunk, counted: Tensor) -> Tensor:
-    """Histogram cells of the content scores of counted rows, visible keys."""
+def _count(chunk: Chunk, counted: Tensor, cells: Tensor) -> None:
+    """Add the histogram cells of the content scores of counted rows, visible keys."""
     kept = counted[:, None, :, None]  # (b, 1, q, 1)
     kept = kept if chunk.visible is None else kept & chunk.visible
-    content = chunk.content if bool(kept.all()) else chunk.content.masked_fill(~kept, torch.nan)
-    return count_cells(content)
+    content = chunk.content if bool(kept.all()) else chunk.content + _at(~kept, torch.nan, chunk.content)
+    count_cells(content, cells)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from typing import Literal
 
 import torch
@@ -28,7 +29,7 @@ QUERY_CHUNK = 64
 _TILE = 2**19  # scores in a tile, at most: 2 MB in float32
 
 Kind = Literal["self", "cross"]
-Weigh = Callable[[Tensor, Tensor | None], Tensor]  # scores (b, heads, q, K) and additive mask to weights
+Weigh = Callable[[Tensor, Tensor | None], Tensor]  # scores (b, heads, q, K) and additive mask to weights ≥ 0
 
 
 @dataclass(frozen=True)
@@ -118,22 +119,27 @@ class AttentionCall:
 
     def chunks(self, block: slice | None = None) -> Iterator[RowChunk]:
         """Scores and probabilities, tile by tile, of all or of one of the `blocks`. Use each before asking for more."""
-        for tile, (batch, _, _) in enumerate(self._tiles):
-            if block is None or batch == block:
-                yield self._attend(tile)
+        return self._walk([tile for tile, (batch, _, _) in enumerate(self._tiles) if block is None or batch == block])
 
     def context(self) -> Tensor:
         """The output of the layer, (B, Tq, heads, d_value): tiles that nobody asked for are computed now."""
-        for tile in range(len(self._tiles)):
-            if tile not in self._done:
-                self._attend(tile)
+        for _ in self._walk([tile for tile in range(len(self._tiles)) if tile not in self._done]):
+            pass
         return self._context
 
-    def _attend(self, tile: int) -> RowChunk:
+    def _walk(self, tiles: list[int]) -> Iterator[RowChunk]:
+        """The chunks of some tiles. Keys and values of a block are laid out for its products once."""
         if self.scaling is None:
             raise ModelError("the scores of this model cannot be rebuilt", do="read its queries and keys only")
+        for batch, several in groupby(tiles, lambda tile: self._tiles[tile][0]):
+            keys = self.score_keys[batch].mT.contiguous()  # (b, key heads, d, Tk)
+            values = None if self.values is None else self.values[batch].contiguous()
+            for tile in several:
+                yield self._attend(tile, self.scaling, keys, values)
+
+    def _attend(self, tile: int, scaling: float, block_keys: Tensor, block_values: Tensor | None) -> RowChunk:
         batch, rows, keys = self._tiles[tile]
-        content = grouped(self.score_queries[batch, :, rows] * self.scaling, self.score_keys[batch, :, keys].mT)
+        content = grouped(self.score_queries[batch, :, rows] * scaling, block_keys[..., keys])
         content = content.float() if content.dtype in (torch.float16, torch.bfloat16) else content
         scores = content if self.softcap is None else self.softcap * torch.tanh(content / self.softcap)
         bias, mask, visible = (
@@ -144,8 +150,8 @@ class AttentionCall:
         logits, probabilities, greatest = self._weights(scores, mask)
         total = None if self.weigh is None else probabilities.sum(-1)
         chunk = RowChunk(batch, rows, content, logits, probabilities, greatest, visible, total)
-        if self.values is not None and tile not in self._done:
-            output = grouped(probabilities.to(self.values.dtype), self.values[batch, :, keys])
+        if block_values is not None and tile not in self._done:
+            output = grouped(probabilities.to(block_values.dtype), block_values[:, :, keys])
             self._context[batch, rows] = output.transpose(1, 2)
             self._done.add(tile)
         return chunk
