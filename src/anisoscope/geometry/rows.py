@@ -15,7 +15,8 @@ from anisoscope.errors import InputError
 
 BLOCK_NUMBERS = 4_000_000
 """Float64 numbers in one block: 32 MB."""
-_CACHED = 2**17  # float64 numbers that stay in the cache
+CACHED = 2**17
+"""Float64 numbers that stay in the cache."""
 
 
 def as_rows(x: ArrayLike) -> np.ndarray:
@@ -46,6 +47,16 @@ def row_blocks(rows: int, width: int, *, numbers: int = BLOCK_NUMBERS) -> Iterat
         yield slice(start, min(start + step, rows))
 
 
+def largest(values: np.ndarray, k: int) -> np.ndarray:
+    """The columns of the k largest numbers of each row of values (m, n), in no order: (m, k).
+
+    >>> largest(np.array([[0.0, 2.0, 1.0], [5.0, 3.0, 4.0]]), 1).tolist()
+    [[1], [0]]
+    """
+    blocks = row_blocks(*values.shape, numbers=CACHED)
+    return np.concatenate([np.argpartition(-values[block], k - 1, axis=1)[:, :k] for block in blocks])
+
+
 def in_span(x: ArrayLike) -> np.ndarray:
     """The rows of x (m, d) in an orthonormal basis of their span, (m, m): norms, cosines and distances stay the same.
 
@@ -60,7 +71,7 @@ def in_span(x: ArrayLike) -> np.ndarray:
     rows = np.asarray(x)
     m, d = rows.shape
     triangle = np.zeros((0, m))
-    for block in row_blocks(d, m, numbers=max(_CACHED, 2 * m * m)):  # columns are turned one by one: from the cache
+    for block in row_blocks(d, m, numbers=max(CACHED, 2 * m * m)):  # columns are turned one by one: from the cache
         triangle = np.asarray(np.linalg.qr(np.concatenate([triangle, rows[:, block].T]), mode="r"))
     first: dict[bytes, int] = {}
     return triangle.T[[first.setdefault(row.tobytes(), number) for number, row in enumerate(rows)]]
