@@ -177,10 +177,11 @@ LIGHT = {
     "--help": 0,
     "--version": 0,
     "compare --help": 0,
+    "compare OUT/run OUT/run --out OUT/compare": 0,
     "measure --help": 0,
     "models": 0,
     "models --figure 99": 2,
-    "null --dim 16 --no-figures --out OUT/null": 0,
+    "null --dim 16 --no-figures --out OUT/null": "0 scipy",
     "show OUT/run": 0,
     "show OUT/run --json": 0,
     "vectors --help": 0,
@@ -192,7 +193,7 @@ from anisoscope.cli.main import main
 try:
     main(sys.argv[1:])
 except SystemExit as ended:
-    heavy = ("torch", "transformers", "matplotlib", "plotly", "pandas")
+    heavy = ("torch", "transformers", "scipy", "matplotlib", "plotly", "pandas")
     print(ended.code or 0, *(name for name in heavy if name in sys.modules), file=sys.stderr)
 """
 

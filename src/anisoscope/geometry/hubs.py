@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from anisoscope.geometry.neighbours import skewness
-from anisoscope.geometry.rows import unit_rows
+from anisoscope.geometry.rows import largest, unit_rows
 
 Array = NDArray[np.float64]
 
@@ -66,14 +66,13 @@ def find_hubs(x: ArrayLike, *, queries: ArrayLike | None = None, own: ArrayLike 
 
 def occurrence(s: Array, k: int) -> NDArray[np.int64]:
     """How often each column is among the k largest of a row of similarities (q, m)."""
-    k = min(k, s.shape[1] - 1)
-    near = np.argpartition(-s, k - 1, axis=1)[:, :k]
-    return np.bincount(near.ravel(), minlength=s.shape[1])
+    return np.bincount(largest(s, min(k, s.shape[1] - 1)).ravel(), minlength=s.shape[1])
 
 
 def csls(s: Array, k: int) -> Array:
     """2·s − r(x) − r(y) of similarities (m, m) whose diagonal is −∞."""
-    near = np.sort(s, axis=1)[:, -min(k, len(s) - 1) :].mean(1)
+    k = min(k, len(s) - 1)
+    near = np.sort(np.take_along_axis(s, largest(s, k), axis=1), axis=1).mean(1)
     return 2 * s - near[:, None] - near[None, :]
 
 

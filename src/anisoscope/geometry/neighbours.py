@@ -25,13 +25,12 @@ from numpy.typing import ArrayLike
 
 from anisoscope.errors import UsageError
 from anisoscope.geometry.missing import settle
-from anisoscope.geometry.rows import as_rows, row_blocks
+from anisoscope.geometry.rows import CACHED, as_rows, row_blocks
 
 SPARE = 8
 """Candidates beyond k that the fast search hands on, so that rounding cannot change the k nearest."""
 
 DISCARDED = 0.1
-_CACHED = 200_000  # float64 numbers that stay in the cache
 _CLOSE = 2.0**-6  # below this share of (‖x‖ + ‖y‖)², a squared distance from products has lost digits
 
 
@@ -52,7 +51,7 @@ def nearest(x: ArrayLike, k: int, *, products: np.ndarray | None = None) -> tupl
     squares = np.einsum("ij,ij->i", centred, centred) if products is None else np.diag(products)
     candidates = min(k + SPARE, m - 1)
     near, distances = np.empty((m, candidates), dtype=np.int64), np.empty((m, candidates))
-    for block in row_blocks(m, m, **({} if products is None else {"numbers": _CACHED})):
+    for block in row_blocks(m, m, **({} if products is None else {"numbers": CACHED})):
         score = (centred[block] @ centred.T if products is None else products[block]) * -2  # (rows, m)
         score += squares
         np.fill_diagonal(score[:, block.start :], np.inf)
@@ -60,7 +59,7 @@ def nearest(x: ArrayLike, k: int, *, products: np.ndarray | None = None) -> tupl
         distances[block] = np.take_along_axis(score, near[block], axis=1) + squares[block, None]
     again = np.flatnonzero(_unsure(distances, squares, near, k, d))
     np.sqrt(np.maximum(distances, 0, out=distances), out=distances)
-    for block in row_blocks(len(again), candidates * d, numbers=_CACHED):
+    for block in row_blocks(len(again), candidates * d, numbers=CACHED):
         apart = rows[near[again[block]]]
         apart -= rows[again[block], None]
         distances[again[block]] = np.sqrt(np.einsum("nkd,nkd->nk", apart, apart))
@@ -110,9 +109,10 @@ def twonn_weighted(terms: np.ndarray, often: np.ndarray, *, discard: float = DIS
     n = ranks[:, -1:] if len(ratios) else np.zeros((len(often), 1), np.int64)
     kept = (n * (1 - discard)).astype(np.int64)
     ranks = np.minimum(ranks, kept)
-    share = np.arange(kept.max(initial=0) + 1) / np.maximum(n, 1)
-    levels = np.cumsum(-np.log1p(-np.where(share < 1, share, 0.0)), axis=1)  # (B, N + 1), up to each rank
-    across = np.diff(np.take_along_axis(levels, ranks, axis=1), axis=1, prepend=0.0) @ ratios
+    counts, of = np.unique(n, return_inverse=True)  # many draws have as many points: one row of levels for them
+    share = np.arange(kept.max(initial=0) + 1) / np.maximum(counts, 1)[:, None]
+    levels = np.cumsum(-np.log1p(-np.where(share < 1, share, 0.0)), axis=1)  # up to each rank
+    across = np.diff(levels[of.reshape(-1, 1), ranks], axis=1, prepend=0.0) @ ratios
     squares = np.diff(ranks, axis=1, prepend=0) @ np.square(ratios)
     usable = (kept[:, 0] >= 2) & (squares > 0)
     return np.divide(across, squares, out=np.full(len(often), np.nan), where=usable)

@@ -20,9 +20,8 @@ from numpy.typing import ArrayLike
 
 from anisoscope.errors import UsageError
 from anisoscope.geometry.cosine import mean_cosine
-from anisoscope.geometry.rows import as_rows, row_blocks, unit_rows
+from anisoscope.geometry.rows import CACHED, as_rows, row_blocks, unit_rows
 
-_CACHED = 2**17  # float64 numbers that stay in the cache
 _SMALL = 256  # rows of a matrix of which all eigenvectors cost less than to import scipy.linalg for a few
 _SHORT = 16.0  # how much larger the square of the mean may be than that of the shortest row
 NOTHING_LEFT = 1e-10
@@ -49,7 +48,7 @@ def cosines(x: ArrayLike, *, products: np.ndarray | None = None) -> np.ndarray:
         units = unit_rows(rows)
         return units @ units.T
     along = rows @ mean
-    for block in row_blocks(len(rows), len(rows), numbers=_CACHED):
+    for block in row_blocks(len(rows), len(rows), numbers=CACHED):
         part = products[block]
         part += along[None, :]
         part += (along[block] - mean @ mean)[:, None]

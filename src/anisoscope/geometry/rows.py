@@ -48,6 +48,16 @@ def row_blocks(rows: int, width: int, *, numbers: int = BLOCK_NUMBERS) -> Iterat
         yield slice(start, min(start + step, rows))
 
 
+def largest(values: np.ndarray, k: int) -> np.ndarray:
+    """The columns of the k largest numbers of each row of values (m, n), in no order: (m, k).
+
+    >>> largest(np.array([[0.0, 2.0, 1.0], [5.0, 3.0, 4.0]]), 1).tolist()
+    [[1], [0]]
+    """
+    blocks = row_blocks(*values.shape, numbers=CACHED)
+    return np.concatenate([np.argpartition(-values[block], k - 1, axis=1)[:, :k] for block in blocks])
+
+
 def in_span(x: ArrayLike) -> np.ndarray:
     """The rows of x (m, d) in an orthonormal basis of their span, (m, m): norms, cosines and distances stay the same.
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from anisoscope.geometry.missing import Values, ratio
+from anisoscope.geometry.rows import largest
 
 Array = NDArray[np.float64]
 
@@ -80,7 +81,7 @@ def nearest_by_cosine(unit: Array, k: int) -> NDArray[np.int64]:
     """The k rows of the highest cosine with each row of unit vectors (m, d), itself left out, in no order: (m, k)."""
     cosines = unit @ unit.T
     np.fill_diagonal(cosines, -np.inf)
-    return np.argpartition(-cosines, k - 1, axis=1)[:, :k]
+    return largest(cosines, k)
 
 
 def shared_neighbours(first: NDArray[np.int64], second: NDArray[np.int64]) -> Array:

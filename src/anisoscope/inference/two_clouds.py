@@ -23,7 +23,6 @@ from anisoscope.geometry.rows import unit_rows
 from anisoscope.geometry.spectrum import covariance
 from anisoscope.inference.estimates import Estimate
 from anisoscope.inference.jackknife import (
-    LEVEL,
     jackknife_mean,
     jackknife_of,
     standard_error,
@@ -118,7 +117,7 @@ def _two_samples(of: Callable[..., Any], groups: list[Array]) -> tuple[float | N
     variances = [float(error) ** 2 for error in errors if error is not None]
     if len(variances) < 2 or not np.isfinite(variances).all():
         return value, None, None
-    reach = t_quantile(LEVEL, min(int(np.count_nonzero(n)) for n in sizes) - 1) * sum(variances) ** 0.5
+    reach = t_quantile(min(int(np.count_nonzero(n)) for n in sizes) - 1) * sum(variances) ** 0.5
     return value, value - reach, value + reach
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anisoscope.errors import StoreError
+from anisoscope.inference.jackknife import t_quantile
 from anisoscope.report.figures.style import (
     COLUMN,
     FAINT,
@@ -305,11 +306,9 @@ def _draw(
 
 def _curve_of(norms: Array, draws: Array) -> Curve:
     """A curve of values derived draw by draw; its interval is Student's t over draws."""
-    from scipy.special import stdtrit
-
     count = len(draws)
     mean = draws.mean(0)
-    half = stdtrit(count - 1, 0.975) * draws.std(0, ddof=1) / count**0.5 if count > 1 else np.zeros_like(mean)
+    half = t_quantile(count - 1) * draws.std(0, ddof=1) / count**0.5 if count > 1 else np.zeros_like(mean)
     return Curve(norms, mean, mean - half, mean + half, draws, None)
 
 

@@ -30,6 +30,7 @@ COLUMN, WIDE = 3.4, 7.0  # inches: one and two columns of print
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 GLYPHS = "●■▲◆▼✚✖◀▶"
 FORMATS = ("svg", "pdf", "png")
+_DRAWING = {"GlyphOrder", "head", "hhea", "hmtx", "maxp", "loca", "glyf", "cmap", "cvt ", "fpgm", "prep"}  # of a font
 
 _SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -165,8 +166,9 @@ def save(figure: Figure, folder: Path | str, name: str, *, formats: Sequence[str
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     with style(), _glyphs_alone():
-        figure.draw_without_rendering()  # the layout is found once, for all formats
-        figure.set_layout_engine(None)
+        if engine := figure.get_layout_engine():  # the layout is found once, for all formats
+            engine.execute(figure)
+            figure.set_layout_engine(None)
         edge = figure.get_tightbbox().padded(_SETTINGS["savefig.pad_inches"])
         for kind in formats:
             path = folder / f"{name}.{kind}"
@@ -180,18 +182,23 @@ def save(figure: Figure, folder: Path | str, name: str, *, formats: Sequence[str
 
 @contextmanager
 def _glyphs_alone() -> Iterator[None]:
-    """Leave out of the fonts of a PDF the tables by which text is set: cutting those down takes most of its time.
+    """Keep of the fonts of a PDF only what draws: to cut down names and rules of setting text takes most of its time.
 
-    A PDF says which glyph stands where, so that no reader looks at them.
+    A PDF says itself which glyph stands where and which letter that is, so that no reader looks at them.
     """
-    from fontTools.subset import Options
+    from fontTools import subset
 
-    dropped = getattr(Options, "_drop_tables_default", None)
-    if dropped is None:
-        yield
-        return
-    Options._drop_tables_default = [*dropped, "GDEF", "GPOS", "GSUB", "kern"]
+    load = subset.load_font
+
+    def load_outlines(path: Any, options: Any) -> Any:
+        font = load(path, options)
+        font.setGlyphOrder([str(place) for place in range(font["maxp"].numGlyphs)])
+        for tag in {*font.keys()} - _DRAWING:
+            del font[tag]
+        return font
+
+    subset.load_font = load_outlines
     try:
         yield
     finally:
-        Options._drop_tables_default = dropped
+        subset.load_font = load
