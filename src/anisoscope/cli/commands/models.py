@@ -58,7 +58,7 @@ def models(
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, width in (("model", 42), ("modality", 8), ("figures", 15), ("here", 4)):  # 80 columns in all
+    for name, width in (("model", 40), ("modality", 8), ("figures", 15), ("here", 4)):  # 80 columns in all
         table.add_column(name, overflow="fold", width=width)
     seeds = [entry for entry, _ in entries if entry.series == "multiberts"]
     for entry, where in entries:
