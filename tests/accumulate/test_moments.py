@@ -333,3 +333,18 @@ def test_empty_updates_change_nothing() -> None:
     assert moments.sums().n == 0
     assert drift.mean_norm(moments.sums().sum_norm, moments.sums().n) is None
     assert cosine.mean_cosine(moments.sums().sum_unit, 0) is None
+
+
+@pytest.mark.parametrize("exponent", [-160, -100, -82, -81, -64, -20, 0, 30, 64, 76, 100, 160])
+def test_a_kurtosis_is_right_or_missing_at_any_scale(exponent: int) -> None:
+    x = np.random.default_rng(0).standard_normal((200, 8))
+    moments = Moments(8, spectrum=False)
+    moments.update(torch.from_numpy(x * 10.0**exponent))
+    cloud = measure_cloud(moments, spectra=False, neighbours=False)
+    (found,) = (one for one in cloud.estimates["all"] if one.metric == "kurtosis")
+    if abs(exponent) > 64:
+        assert found.value is None
+        assert any("rescale" in note for note in cloud.notes)
+    else:
+        assert found.value == pytest.approx((x**4).mean() / (x**2).mean() ** 2, rel=1e-12)
+        assert not any("rescale" in note for note in cloud.notes)

@@ -179,6 +179,7 @@ def _compared(case: Case, x: Any, good: Any, answer: Any) -> list[str]:
         groups[good],
         unit=2.0**-24 if single or case.form in TEXTUAL else 2.0**-53,
         squares=1e-140 < size < 1e140,
+        fourths=1e-65 < size < 1e65,
         neighbours="--no-neighbours" not in case.options and 1e-30 < largest < 1e30,
     )
     return problems(answer["measurements"], cloud)

@@ -23,6 +23,7 @@ class Cloud(NamedTuple):
     unit: float  # of the products: 2⁻²⁴ or 2⁻⁵³
     sampled: float = 2.0**-24  # of the vectors that were kept whole
     squares: bool = True  # whether float64 can hold squares
+    fourths: bool = True  # … and fourth powers
     spectra: bool = True
     neighbours: bool = True
 
@@ -44,7 +45,7 @@ def problems(rows: Rows, cloud: Cloud) -> list[str]:
     said += _kappa(found, wanted.pop("vmf_resultant"), x.shape[1])
     near = {"norm_cv": 1e-7, "drift_norm": 1e-11 * wanted["mean_norm"]}
     for name, value in wanted.items():
-        missing = not cloud.squares and name in ("norm_cv", "drift_ratio", "kurtosis")
+        missing = not (cloud.fourths if name == "kurtosis" else cloud.squares or name not in ("norm_cv", "drift_ratio"))
         said += _one(found, name, None if missing else value, 1e-9, near.get(name, 1e-11))
     if cloud.spectra and cloud.squares and x.shape[1] > 1:
         said += _spectral(found, scaled, cloud.unit)

@@ -22,6 +22,8 @@ _WIDE = 4  # with so many dimensions per vector, a sample is looked at within it
 Keys = NDArray[np.uint64]
 SQUARES = (1e-280, 1e280)
 """Mean squared norms between which sums of squares are right; beyond, they lose digits, vanish or overflow."""
+FOURTHS = (1e-130, 1e130)
+"""The same for sums of fourth powers."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Sums:
     seed: int = 0  # of Ω
     single: bool = False  # whether products of float32 are in `second`: its rounding is theirs
     squares: bool = True  # False where float64 cannot hold the squares: `group_norm2` is NaN, `second` missing
+    fourths: bool = True  # False where it cannot hold fourth powers: `group_fourth` is NaN
 
     @property
     def d(self) -> int:
@@ -95,14 +98,16 @@ def sums_of(tensors: Mapping[str, NDArray], positions: str) -> Sums:
         return np.asarray(own + tensors[f"cross.{name}"] if joined else own)
 
     n, norm2 = total("n").astype(float), total("norm2")
-    squares = not n.sum() or bool(SQUARES[0] < norm2.sum() / n.sum() < SQUARES[1])
+    squares, fourths = (not n.sum() or bool(least < norm2.sum() / n.sum() < most) for least, most in (SQUARES, FOURTHS))
     return Sums(
         group_n=n,
         group_x=total("x"),
         group_unit=total("unit"),
         group_norm=total("norm"),
         group_norm2=norm2 if squares else np.full_like(norm2, np.nan),
-        group_fourth=total("fourth") * len(total("unit2")) if "rest.fourth" in tensors else np.full_like(norm2, np.nan),
+        group_fourth=total("fourth") * len(total("unit2"))
+        if fourths and "rest.fourth" in tensors
+        else np.full_like(norm2, np.nan),
         group_energy=total("energy"),
         group_pairs=total("pairs"),
         group_sequences=tensors["cross.sequences"] if positions == "all" else total("sequences"),
@@ -115,6 +120,7 @@ def sums_of(tensors: Mapping[str, NDArray], positions: str) -> Sums:
         nonfinite=int(total("nonfinite").sum()),
         single=any(tensors[name].any() if (name := f"{part}.single") in tensors else True for part in parts),
         squares=squares,
+        fourths=fourths,
     )
 
 

@@ -88,6 +88,8 @@ def _notes(sums: Sums, sampled: int, unfit: int, *, spectra: bool) -> tuple[str,
         notes.append("spectrum from a sketch: the notes of its rows give the error")
     elif spectra and sums.second is None and sums.n:
         notes.append(f"spectrum from a sample of {sampled} vectors")
+    if sums.squares and not sums.fourths:
+        notes.append("norms beyond 1e±65: kurtosis, which needs fourth powers, is missing; rescale the vectors")
     if unfit:
         notes.append(f"{unfit} vectors that float32 cannot hold are not in the sample of {sampled}")
     return tuple(filter(None, notes))
