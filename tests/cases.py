@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -71,13 +73,13 @@ def words_of(command: str, world: Path) -> list[str]:
 
 
 def grid(folder: Path) -> list[str]:
-    """The words of a grid of five tiny trainings, one of which diverges, without --out."""
+    """The words of a grid of three tiny trainings, one of which diverges, without --out."""
     (folder / "text").write_bytes(b"The quick brown fox jumps over the lazy dog.\n" * 300)
     (folder / "plan.toml").write_text(
-        f"data = ['{folder / 'text'}']\ntexts = ['{folder / 'text'}']\nsteps = 2\nseeds = [0, 1]\nlimit = 3\n"
+        f"data = ['{folder / 'text'}']\ntexts = ['{folder / 'text'}']\nsteps = 2\nseeds = [0]\nlimit = 3\n"
         "recipe = {layers = 1, hidden = 16, heads = 2, length = 32, batch = 4, validation_batches = 2}\n"
         "[arms.softmax]\n[arms.no_bias]\nattention = 'no_bias'\n"
-        "[arms.lost]\ninitializer_range = 1e30\nseeds = [0]\n"
+        "[arms.lost]\ninitializer_range = 1e30\n"
     )
     return ["variants", "--plan", str(folder / "plan.toml"), "--threads", "1"]
 
@@ -115,22 +117,51 @@ def run(
 
 
 class Start(NamedTuple):
-    """A command to start; see `run`."""
+    """A command to start; see `run`. With `code`, a program of Python whose arguments the words are."""
 
     words: Sequence[object]
     signal_: int = 0
     after: int = 0
     event: int = 0
     env: Mapping[str, str] = {}
+    code: str = ""
+
+
+def run_code(code: str, *words: object) -> Ended:
+    """A program in a process of its own, to its end."""
+    (ended,) = run_together([Start(words, code=code)])
+    return ended
+
+
+def run_ranks(words: Sequence[object], *, processes: int, dies: int = -1, after: int = 2) -> list[Ended]:
+    """A command in several processes with the environment that `torchrun` would give them, which spares its own start.
+
+    The rank `dies` is killed after it saved its state for the `after`-th time.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"WORLD_SIZE": processes, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
+    starts = [
+        Start(
+            words,
+            signal.SIGKILL if rank == dies else 0,
+            after,
+            env={**{name: str(value) for name, value in shared.items()}, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            | ({"ANISOSCOPE_SAVE_EVERY": "0"} if dies >= 0 else {}),
+        )
+        for rank in range(processes)
+    ]
+    return run_together(starts)
 
 
 def run_together(starts: Sequence[Start]) -> list[Ended]:
     """Commands in processes of their own, at the same time, to their ends."""
     with TemporaryDirectory() as folder:
         processes = []
-        for number, (words, signal_, after, event, env) in enumerate(starts):
+        for number, (words, signal_, after, event, env, code) in enumerate(starts):
             streams = f"{folder}/{number}"
-            given = (streams, [*map(str, words)], signal_, after, event, dict(env))
+            given = (streams, [*map(str, words)], signal_, after, event, dict(env), code)
             process = _FRESH.Process(target=_child, args=given)
             process.start()
             processes.append((process, streams))
@@ -157,7 +188,7 @@ def environment(**extra: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **extra}
 
 
-def _child(streams: str, words: list[str], number: int, after: int, event: int, env: dict[str, str]) -> None:
+def _child(streams: str, words: list[str], number: int, after: int, event: int, env: dict[str, str], code: str) -> None:
     for name, stream in (("out", 1), ("err", 2)):
         os.dup2(os.open(f"{streams}.{name}", os.O_WRONLY | os.O_CREAT), stream)
     import torch
@@ -172,7 +203,7 @@ def _child(streams: str, words: list[str], number: int, after: int, event: int, 
         os.environ["ANISOSCOPE_SAVE_EVERY"] = "0"
         _strike(number, after)
     sys.argv = ["anisoscope", *words]
-    main()
+    exec(code, {}) if code else main()
 
 
 def on_change(act: Callable[[int], object]) -> None:

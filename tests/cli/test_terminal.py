@@ -143,13 +143,7 @@ def test_show_tells_what_the_command_told(world: Path, tmp_path: Path, command) 
         ["vectors", world / "x.npy", "--out", tmp_path / "vectors"],
         ["calibrate", world / "x.npy", "--no-figures", "--out", tmp_path / "calibrate"],
         ["null", "--dim", "16", "--no-figures", "--out", tmp_path / "null"],
-        [
-            "attention",
-            *measured(world, tmp_path / "attention", "x")[1:2],
-            "--no-figures",
-            "--out",
-            tmp_path / "attention",
-        ],
+        ["attention", world / "gpt2", "--data", world / "texts.txt", "--no-figures", "--out", tmp_path / "attention"],
     ):
         told = command(*words)
         assert told.code == 0, told.err

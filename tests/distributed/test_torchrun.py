@@ -1,13 +1,11 @@
 """Several processes share a pass, and whatever dies, another number of them goes on to the same numbers.
 
-Two tests start `torchrun` itself; the others start the processes with the environment that it would give them, which
-spares its own start.
+One test starts `torchrun` itself; the others start the processes with the environment that it would give them.
 """
 
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -20,25 +18,6 @@ from anisoscope.runs.store import open_run
 from anisoscope.runs.work.engines import RankFailed, engine
 
 EXACT = {"vectors": 1e-12}
-
-
-def ranks(words: list[str], *, processes: int, dies: int = -1, after: int = 2) -> list[cases.Ended]:
-    """A command in several processes; the rank `dies` is killed after it saved its state for the `after`-th time."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {"WORLD_SIZE": processes, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
-    starts = [
-        cases.Start(
-            words,
-            signal.SIGKILL if rank == dies else 0,
-            after,
-            env={**{name: str(value) for name, value in shared.items()}, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-            | ({"ANISOSCOPE_SAVE_EVERY": "0"} if dies >= 0 else {}),
-        )
-        for rank in range(processes)
-    ]
-    return cases.run_together(starts)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +37,7 @@ def one(world: Path, tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.mark.parametrize("command", ["vectors", "measure", "attention", "sweep"])
 def test_two_processes_find_what_one_finds(command: str, world: Path, one, tmp_path: Path) -> None:
-    found = ranks([*cases.words_of(command, world), "--out", str(tmp_path / "two")], processes=2)
+    found = cases.run_ranks([*cases.words_of(command, world), "--out", str(tmp_path / "two")], processes=2)
     assert [ended.code for ended in found] == [0, 0], found
     assert found[0].out
     assert found[1].out == ""  # one of them speaks
@@ -67,7 +46,7 @@ def test_two_processes_find_what_one_finds(command: str, world: Path, one, tmp_p
 
 def test_a_process_may_have_nothing_to_do(world: Path, one, tmp_path: Path) -> None:
     words = [*cases.words_of("attention", world), "--limit", "1", "--out", str(tmp_path / "three")]
-    assert [ended.code for ended in ranks(words, processes=3)] == [0, 0, 0]
+    assert [ended.code for ended in cases.run_ranks(words, processes=3)] == [0, 0, 0]
     cases.assert_same(one("attention", "--limit", "1"), tmp_path / "three", within=1e-9)
 
 
@@ -76,7 +55,7 @@ def test_a_dead_process_is_told_of_and_others_go_on(
     command: str, dies: int, then: int, world: Path, one, tmp_path: Path
 ) -> None:
     words = [*cases.words_of(command, world), "--out", str(tmp_path / "two")]
-    killed = ranks(words, processes=2, dies=dies)
+    killed = cases.run_ranks(words, processes=2, dies=dies)
     assert killed[dies].code == -signal.SIGKILL
     other = killed[1 - dies]
     assert other.code == 1
@@ -84,7 +63,7 @@ def test_a_dead_process_is_told_of_and_others_go_on(
     assert "it continues, also with another number of processes" in other.err
     assert not (tmp_path / "two/manifest.json").exists()
     assert cases.states(tmp_path / "two")
-    again = [cases.run(*words)] if then == 1 else ranks(words, processes=then)
+    again = [cases.run(*words)] if then == 1 else cases.run_ranks(words, processes=then)
     assert {ended.code for ended in again} == {0}, again
     cases.assert_same(one(command), tmp_path / "two", within=EXACT.get(command, 1e-9))
 
@@ -92,15 +71,15 @@ def test_a_dead_process_is_told_of_and_others_go_on(
 def test_killed_again_and_again_with_other_numbers_of_processes(world: Path, one, tmp_path: Path) -> None:
     words = [*cases.words_of("measure", world), "--out", str(tmp_path / "run")]
     assert cases.run(*words, signal_=signal.SIGKILL, after=3).code == -signal.SIGKILL
-    assert ranks(words, processes=3, dies=2, after=1)[2].code == -signal.SIGKILL
-    assert ranks(words, processes=2, dies=0, after=2)[0].code == -signal.SIGKILL
+    assert cases.run_ranks(words, processes=3, dies=2, after=1)[2].code == -signal.SIGKILL
+    assert cases.run_ranks(words, processes=2, dies=0, after=2)[0].code == -signal.SIGKILL
     assert cases.run(*words).code == 0
     cases.assert_same(one("measure"), tmp_path / "run", within=1e-9)
 
 
 def test_bad_use_is_clear(world: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    chief, other = ranks([*cases.words_of("vectors", world), "--out", str(tmp_path / "file")], processes=2)
+    chief, other = cases.run_ranks([*cases.words_of("vectors", world), "--out", str(tmp_path / "file")], processes=2)
     assert chief.code == 2
     assert "this is a file" in chief.err
     assert other.code == 1
@@ -108,22 +87,13 @@ def test_bad_use_is_clear(world: Path, tmp_path: Path) -> None:
     assert "Traceback" not in chief.err + other.err
 
 
-# -- the launcher itself -----------------------------------------------------------------------------------------------
-
-
-def launch(*words: str) -> None:
-    """A command in two processes of `torchrun`."""
+@pytest.mark.slow
+def test_torchrun_itself(world: Path, one, tmp_path: Path) -> None:
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "anisoscope"]
-    env = cases.environment()
+    words, env = [*cases.words_of("attention", world), "--out", str(tmp_path / "two")], cases.environment()
     done = subprocess.run([*start, *words], capture_output=True, text=True, env=env, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("command", ["vectors", "attention"])
-def test_torchrun_itself(command: str, world: Path, one, tmp_path: Path) -> None:
-    launch(*cases.words_of(command, world), "--out", str(tmp_path / "two"))
-    cases.assert_same(one(command), tmp_path / "two", within=EXACT.get(command, 1e-9))
+    cases.assert_same(one("attention"), tmp_path / "two", within=1e-9)
 
 
 def test_a_process_that_leaves_while_others_arrive_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,6 +114,7 @@ def test_a_grid_of_trainings_is_shared_by_training(tmp_path: Path) -> None:
     """Each training is that of one process, also where another process has none left and one of them diverges."""
     words = cases.grid(tmp_path)
     assert cases.run(*words, "--out", tmp_path / "one").code == 0
-    launch(*words, "--out", str(tmp_path / "two"))
+    ended = cases.run_ranks([*words, "--out", tmp_path / "two"], processes=2)
+    assert [one.code for one in ended] == [0, 0], ended
     cases.assert_same(tmp_path / "one", tmp_path / "two", within=1e-9)
     assert {row.model for row in open_run(tmp_path / "two").rows(metric="diverged_at")} == {"lost"}

@@ -90,16 +90,21 @@ def short_of_memory(monkeypatch, *, most: int, error) -> list[int]:
     return tried
 
 
-@pytest.mark.parametrize("kind", ERRORS)
-@pytest.mark.parametrize("kept", [True, False])
+OPTIONS = {"documents": "lines", "neighbours": False, "dtype": "float64", "batch_tokens": 200}
+
+
+@pytest.fixture(scope="module")
+def expected(world: Path) -> anisoscope.Measurement:
+    return anisoscope.measure(world / "gpt2", world / "texts.txt", **OPTIONS)
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("CUDA", True), ("CPU", True), ("Python", True), ("CUDA", False)])
 def test_batches_are_halved_when_memory_runs_out(
-    kind: str, kept: bool, world: Path, tmp_path: Path, monkeypatch
+    kind: str, kept: bool, expected: anisoscope.Measurement, world: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    options = {"documents": "lines", "neighbours": False, "dtype": "float64", "batch_tokens": 200}
-    expected = anisoscope.measure(world / "gpt2", world / "texts.txt", **options)
     tried = short_of_memory(monkeypatch, most=2, error=ERRORS[kind])
     out = {"out": tmp_path / "run"} if kept else {}
-    found = anisoscope.measure(world / "gpt2", world / "texts.txt", **options, **out)
+    found = anisoscope.measure(world / "gpt2", world / "texts.txt", **OPTIONS, **out)
     assert max(tried) > 2
     assert any("memory ran out with 200 positions" in note for note in found.notes)
     assert not any("memory" in note for note in expected.notes)

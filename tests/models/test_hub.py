@@ -190,27 +190,16 @@ def fetch_offline(name: str, home: Path) -> Path:
     return Path(done.stdout.strip())
 
 
-def test_without_network_the_cache_is_used(early: Path, late: Path, tmp_path: Path) -> None:
-    """The hub answers, then stops; what was opened opens again, what was not is refused with what to do."""
-    hub = Hub()
-    with hub:
-        hub.publish("owner/name", late)
-        hub.publish("owner/name", early, revision="step1000")
-        client = start(hub.url, tmp_path)
-        open_there = next(client)
-        first = open_there("owner/name")
-        older = open_there("owner/name", revision="step1000")
-        hub.publish("owner/half", late)
-        hub.fault = shorter("model.safetensors")
-        assert "broke off" in open_there("owner/half")["message"]
-        hub.stop()
-        assert open_there("owner/name") == first
-        assert open_there("owner/name", revision="step1000") == older
-        for refused in (
-            open_there("owner/name", revision="step2000"),
-            open_there("owner/other"),
-            open_there("owner/half"),
-        ):
-            assert "cannot be reached and the model is not in the cache" in refused["message"]
-        client.close()
-    assert fetch_offline("owner/name", tmp_path).name == first["notes"][0].removeprefix("commit ")
+def test_without_network_the_cache_is_used(hub: Hub, client: Open, fault: Any, cache: Path, late: Path) -> None:
+    """The hub stops, so this test is the last; what was opened opens again, what was not is refused with what to do."""
+    first = client("owner/name")
+    older = client("owner/name", revision="step1000")
+    hub.publish("owner/half", late)
+    fault(shorter("model.safetensors"))
+    assert "broke off" in client("owner/half")["message"]
+    hub.stop()
+    assert client("owner/name") == first
+    assert client("owner/name", revision="step1000") == older
+    for refused in (client("owner/name", revision="step2000"), client("owner/other"), client("owner/half")):
+        assert "cannot be reached and the model is not in the cache" in refused["message"]
+    assert fetch_offline("owner/name", cache).name == first["notes"][0].removeprefix("commit ")

@@ -43,7 +43,7 @@ def small(study: str, place: Path) -> dict[str, Any]:
     model, files = str(place / "gpt2"), [str(place / "x.npy")]
     text: dict[str, Any] = {"data": [str(place / "text.txt")], "documents": "lines", "length": 16}
     block = {"arch": [str(place / "bert")], "norms": [0, 2, 10], "seeds": 2, "sequences": 1, "length": 24}
-    recipe = {"hidden": 32, "layers": 1, "heads": 2, "length": 32, "batch": 4}
+    seeds = {"seeds": [0, 1], "recipe": {"hidden": 32, "layers": 1, "heads": 2, "length": 32, "batch": 4}}
     return {
         "advise": {"files": files, "dims": [0.5]},
         "attention": {"model": model, **text},
@@ -57,7 +57,7 @@ def small(study: str, place: Path) -> dict[str, Any]:
         "null": {"dim": [64]},
         "remedy": {"files": files},
         "sweep": {"series": "embedded", "seeds": [0], "steps": "0,64", **text},
-        "variants": {"data": text["data"], "arms": ["softmax", "gated"], "steps": 2, "seeds": [0, 1], "recipe": recipe},
+        "variants": {"data": text["data"], "texts": text["data"], "arms": ["softmax", "gated"], "steps": 2, **seeds},
         "vectors": {"files": files},
         "vocabulary": {"models": [model], "data": text["data"]},
     }[study]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
+import cases
 from anisoscope.errors import InputError, ModelError, StoreError
 from anisoscope.models.embedded_series import find_series
 from anisoscope.training.folder import agree, check_folder
@@ -99,7 +100,6 @@ def test_seeds_differ_and_validate_on_the_same_windows(text: str, tmp_path) -> N
 KILLED = """
 import os, signal, sys
 import torch
-torch.set_num_threads(1)
 from anisoscope.training import pretrain, trainer
 from anisoscope.training.recipe import Recipe
 
@@ -147,10 +147,9 @@ def test_a_training_that_was_killed_twice_ends_with_the_same_weights(text: str, 
 
 
 def run_killed(recipe: Path, out: Path, moment: str) -> str:
-    command = [sys.executable, "-c", KILLED, str(recipe), str(out), moment]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
-    return ended.stdout
+    ended = cases.run_code(KILLED, recipe, out, moment)
+    assert ended.code == -signal.SIGKILL, ended.err
+    return ended.out
 
 
 def assert_same_series(one: Path, other: Path) -> None:
@@ -207,8 +206,6 @@ def test_a_training_that_diverges_never_ends_well(text: str, tmp_path, steps: in
 
 STOPPED = """
 import os, signal, sys
-import torch
-torch.set_num_threads(1)
 from anisoscope.cli.main import main
 from anisoscope.training import trainer
 
@@ -231,12 +228,10 @@ def test_a_signal_saves_the_state_and_nothing_is_lost(text: str, tmp_path, numbe
     path = tmp_path / "recipe.toml"
     path.write_text(recipe.to_toml())
     pretrain(recipe, tmp_path / "whole")
-    arguments = [str(int(number)), "5", "--recipe", str(path), "--out", str(tmp_path / "parts")]
-    command = [sys.executable, "-c", STOPPED, *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert ended.returncode == code, ended.stderr
-    assert ended.stderr.splitlines()[-1] == "anisoscope: saved; the same command continues"
-    assert "Traceback" not in ended.stderr
+    ended = cases.run_code(STOPPED, int(number), 5, "--recipe", path, "--out", tmp_path / "parts")
+    assert ended.code == code, ended.err
+    assert ended.err.splitlines()[-1] == "anisoscope: saved; the same command continues"
+    assert "Traceback" not in ended.err
     lines: list[str] = []
     pretrain(recipe, tmp_path / "parts", announce=lines.append)
     assert lines == ["seed 0: goes on at step 6"], "the step that was running when the signal came is not lost"
@@ -246,25 +241,30 @@ def test_a_signal_saves_the_state_and_nothing_is_lost(text: str, tmp_path, numbe
 
 FULL = """
 import resource, sys
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
 from anisoscope.cli.main import main
-main(["pretrain", *sys.argv[2:]])
+recipe, *rooms = sys.argv[1:]
+for room in rooms:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(room), resource.RLIM_INFINITY))
+    try:
+        main(["pretrain", "--recipe", recipe, "--out", room])
+    except SystemExit as ended:
+        print(ended.code, flush=True)
 """
 
 
-@pytest.mark.parametrize("room", [0, 5000, 150_000], ids=["recipe", "weights", "optimizer"])
-def test_a_full_disk_is_one_message_and_the_same_command_continues(text: str, tmp_path, room: int) -> None:
+def test_a_full_disk_is_one_message_and_the_same_command_continues(text: str, tmp_path) -> None:
+    rooms = ("0", "5000", "150000")  # for less than the recipe, the weights, the state of the optimizer
     recipe = Recipe(data=[text], steps=3, save_every=1, **SMALL)
     path = tmp_path / "recipe.toml"
     path.write_text(recipe.to_toml())
-    arguments = [str(room), "--recipe", str(path), "--out", str(tmp_path / "out")]
-    command = [sys.executable, "-c", FULL, *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert ended.returncode == 1, ended.stderr
-    assert "the training could not be written" in ended.stderr
+    command = [sys.executable, "-c", FULL, str(path), *rooms]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, cwd=tmp_path)
+    assert ended.stdout.split() == ["1", "1", "1"], ended.stderr
+    assert ended.stderr.count("the training could not be written") == 3
     assert "Traceback" not in ended.stderr
-    pretrain(recipe, tmp_path / "out")
-    assert [step for _, step, _ in find_series(tmp_path / "out")] == [0, 3]
+    for room in rooms:
+        pretrain(recipe, tmp_path / room)
+        assert [step for _, step, _ in find_series(tmp_path / room)] == [0, 3]
 
 
 def test_nothing_is_published_of_a_text_that_changed_while_it_was_read(text: str, tmp_path, monkeypatch) -> None:

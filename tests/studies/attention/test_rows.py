@@ -180,12 +180,10 @@ def test_shards_merge_to_the_whole() -> None:
 
 @pytest.mark.parametrize(("metric", "groups"), [("entropy", 32), ("query_key_cosine", 32), ("salience_share", 8)])
 def test_intervals_are_those_of_leaving_groups_of_sequences_out(metric: str, groups: int) -> None:
-    site = "block.1.head.2"
-    keys = sequence_keys(_by_document())
-    group = group_of(keys) % groups
+    group = _groups() % groups
     sizes = [sum(sums.rows["block.1"].sums["rows"].sum().item() for sums in _chosen(group == g)) for g in range(groups)]
-    left = [by_metric(_merged(group != g), site)[metric].value for g in range(groups)]
-    full = by_metric(measured("bert")[1], site)[metric]
+    left = [found[metric].value for found in _without_each(groups)]
+    full = by_metric(measured("bert")[1], "block.1.head.2")[metric]
     low, high = jackknife(np.array(left, float), full.value, np.array(sizes, float))  # type: ignore[arg-type]
     assert (full.low, full.high) == (pytest.approx(low), pytest.approx(high))
 
@@ -201,11 +199,21 @@ def _chosen(kept: np.ndarray) -> list[AttentionSums]:
     return [sums for sums, keep in zip(_by_document().values(), kept, strict=True) if keep]
 
 
-def _merged(kept: np.ndarray) -> list[Row]:
-    merged = AttentionSums()
-    for sums in _chosen(kept):
-        merged.load(sums.state())
-    return attention_rows(merged.heads, merged.rows)
+def _groups() -> np.ndarray:
+    return group_of(sequence_keys(_by_document()))
+
+
+@cache
+def _without_each(groups: int) -> list[dict[str, Row]]:
+    """The rows of one head without each group of documents in turn; of its layer alone, which spares the others."""
+    found = []
+    for left_out in range(groups):
+        merged = AttentionSums()
+        for sums in _chosen(_groups() % groups != left_out):
+            merged.load(sums.state())
+        rows = attention_rows({"block.1": merged.heads["block.1"]}, {"block.1": merged.rows["block.1"]})
+        found.append(by_metric(rows, "block.1.head.2"))
+    return found
 
 
 def test_layers_come_in_their_order_however_their_sums_were_kept() -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+import cases
 import zoo
 from anisoscope.capture.output import batch_positions
 from anisoscope.capture.sites import Site, find_sites
@@ -320,21 +318,29 @@ def forwards(most: int | None = None) -> Iterator[list[int]]:
         yield done
 
 
+SMALL_BATCHES = Machine(batch_tokens=64)
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path) -> Measurement:
+    """The study in twelve batches: a forward pass each for the means, three for the shifts, seven for the outcomes."""
+    with forwards() as done:
+        found = perform("intervene", asked(folder), machine=SMALL_BATCHES)
+    assert len(done) == 12 * (1 + 3 + 7)
+    return found
+
+
 @pytest.mark.parametrize(("means", "shifts", "outcomes"), [(5, 0, 0), (12, 16, 0), (12, 36, 45)])
 def test_every_pass_goes_on_after_a_kill_with_equal_numbers(
-    folder: Path, tmp_path: Path, means: int, shifts: int, outcomes: int
+    folder: Path, whole: Measurement, tmp_path: Path, means: int, shifts: int, outcomes: int
 ) -> None:
-    """Twelve batches; each takes a forward pass for the means, three for the shifts, seven for the outcomes."""
-    machine, killed_after = Machine(batch_tokens=64), means + shifts + outcomes
-    with forwards() as whole:
-        expected = perform("intervene", asked(folder), machine=machine)
-    assert len(whole) == 12 * (1 + 3 + 7)
+    machine, killed_after = SMALL_BATCHES, means + shifts + outcomes
     with forwards(killed_after), pytest.raises(KeyboardInterrupt):
         perform("intervene", asked(folder), machine=machine, out=tmp_path / "run")
     with forwards() as again:
         resumed = perform("intervene", asked(folder), machine=machine, out=tmp_path / "run")
-    assert [replace(row, run="") for row in resumed.rows] == list(expected.rows)
-    assert len(again) == len(whole) - killed_after + shifts % 3 + outcomes % 7  # only the batch that was cut short
+    assert [replace(row, run="") for row in resumed.rows] == list(whole.rows)
+    assert len(again) == 12 * 11 - killed_after + shifts % 3 + outcomes % 7  # only the batch that was cut short
 
 
 def test_shards_are_refused(folder: Path) -> None:
@@ -376,17 +382,8 @@ def test_two_processes_find_what_one_does(folder: Path, tmp_path: Path) -> None:
     settings, machine = asked(folder), Machine(batch_tokens=1)
     words = ["intervene", settings["model"], "--data", settings["data"][0], "--documents", "lines", "--no-figures"]
     words += ["--what", ",".join(settings["what"]), "--batch-tokens", "1", "--out", str(tmp_path / "run")]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(
-        [*launcher, "-m", "anisoscope", *words],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
+    ended = cases.run_ranks(words, processes=2)
+    assert [one.code for one in ended] == [0, 0], ended
     alone, shared = perform("intervene", settings, machine=machine).rows, open_run(tmp_path / "run").rows()
     assert [(row.site, row.metric, row.n) for row in shared] == [(row.site, row.metric, row.n) for row in alone]
     np.testing.assert_allclose([row.value for row in shared], [row.value for row in alone], atol=1e-9)

@@ -22,7 +22,7 @@ from anisoscope.inputs.sources import Document, MemorySource
 from anisoscope.models.encoders import MODES
 from anisoscope.runs.work.collected import split
 from anisoscope.studies.compare.differences import moments_of
-from encoders import REAL, TEXTS, edit_json, sentence_folder, tiny_bert
+from encoders import MINILM, REAL, TEXTS, edit_json, sentence_folder, tiny_bert
 
 torch.set_num_threads(1)
 
@@ -207,8 +207,7 @@ def test_shards_add_up_and_runs_compare_at_the_embedding(tmp_path):
     )
 
 
-@pytest.mark.parametrize("prompt", [None, "query: "])
-@pytest.mark.parametrize("folder", REAL, ids=lambda path: path.name)
+@pytest.mark.parametrize(("folder", "prompt"), [(MINILM, "query: "), *((folder, None) for folder in REAL)])
 def test_real_encoders_with_and_without_a_prompt(folder, prompt):
     if not (folder / "modules.json").is_file():
         pytest.skip("python scripts/fetch_real_weights.py /tmp/weights minilm mpnet sre gte-small e5-small")
