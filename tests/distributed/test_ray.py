@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,13 +16,6 @@ import cases
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
-# The driver, in which every worker of Ray waits a little with each batch, so that it can be killed in the middle.
-DRIVER = """
-import os, sys
-sys.argv[0] = "anisoscope"
-from anisoscope.cli.main import main
-main()
-"""
 
 
 def workers() -> list[int]:
@@ -60,7 +54,7 @@ def test_a_killed_worker_changes_nothing(world: Path, tmp_path: Path) -> None:
     given = [*words, "--engine", "ray", "--workers", "2", "--out", str(tmp_path / "ray")]
     env = cases.environment(ANISOSCOPE_SAVE_EVERY="0")
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER, *given], capture_output=True, text=True, env=env, timeout=300, check=False
+        [sys.executable, "-m", "anisoscope", *given], capture_output=True, text=True, env=env, timeout=300, check=False
     )
     stop.set()
     thread.join()
@@ -69,19 +63,29 @@ def test_a_killed_worker_changes_nothing(world: Path, tmp_path: Path) -> None:
     cases.assert_same(tmp_path / "one", tmp_path / "ray", within=1e-9)
 
 
-def assert_shared(words: list[str], tmp_path: Path) -> None:
-    """Two workers of Ray find what one process finds."""
-    assert cases.run(*words, "--out", tmp_path / "one").code == 0
-    given = [*words, "--engine", "ray", "--workers", "2", "--out", str(tmp_path / "ray")]
-    command = [sys.executable, "-c", DRIVER, *given]
-    done = subprocess.run(command, capture_output=True, text=True, env=cases.environment(), timeout=300, check=False)
+# Both commands on one cluster, which they find started.
+TOGETHER = """
+import json, sys
+import ray
+from anisoscope.cli.main import main
+ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+for words in json.loads(sys.argv[1]):
+    try:
+        main(words)
+    except SystemExit as ended:
+        assert not ended.code, words
+assert ray.is_initialized(), "a command ended a cluster that it did not start"
+"""
+
+
+def test_checkpoints_of_a_sweep_and_trainings_of_a_grid_are_shared(world: Path, tmp_path: Path) -> None:
+    jobs = {"sweep": cases.words_of("sweep", world), "grid": cases.grid(tmp_path)}
+    for name, words in jobs.items():
+        assert cases.run(*words, "--out", tmp_path / name).code == 0
+    on_ray = ["--engine", "ray", "--workers", "2", "--out"]
+    given = [[*words, *on_ray, str(tmp_path / f"{name} on ray")] for name, words in jobs.items()]
+    command = [sys.executable, "-c", TOGETHER, json.dumps(given)]
+    done = subprocess.run(command, capture_output=True, text=True, env=cases.environment(), timeout=600, check=False)
     assert done.returncode == 0, done.stderr
-    cases.assert_same(tmp_path / "one", tmp_path / "ray", within=1e-9)
-
-
-def test_a_sweep_is_shared_by_checkpoint(world: Path, tmp_path: Path) -> None:
-    assert_shared(cases.words_of("sweep", world), tmp_path)
-
-
-def test_a_grid_is_shared_by_training(tmp_path: Path) -> None:
-    assert_shared(cases.grid(tmp_path), tmp_path)
+    for name in jobs:
+        cases.assert_same(tmp_path / name, tmp_path / f"{name} on ray", within=1e-9)
