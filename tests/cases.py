@@ -99,6 +99,10 @@ PRELOAD = (
     "anisoscope.studies.sweep.checkpoints",
     "anisoscope.report.terminal",
     "anisoscope.cli.study",
+    "anisoscope.cli.main",
+    "anisoscope.studies.vectors",
+    "anisoscope.inputs.text",
+    "rich.table",
 )
 _FRESH = multiprocessing.get_context("forkserver")  # processes of their own that need not import torch again
 _FRESH.set_forkserver_preload([*PRELOAD, "cases"])
