@@ -16,8 +16,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from anisoscope.geometry.rows import CACHED, row_blocks
-
 DRAWS = 400
 FEWEST_SEQUENCES = 8
 
@@ -56,20 +54,14 @@ class Draws:
     def pair_sums(self, matrix: Array, kernel: Callable[[Array], Array]) -> Array:
         """Σ over pairs of different drawn points of a function of their entry in a matrix (m, m): (B,).
 
-        By rows that stay in the cache: those of a sequence are added up first, unless there are many sequences.
+        The rows of a sequence stay in the cache and are added up first, unless there are more sequences than draws.
         """
-
-        def apart(rows: NDArray[np.int64]) -> Array:
-            found = kernel(matrix[rows])
-            found[np.arange(len(rows)), rows] = 0.0
-            return found
-
         if self.counts.shape[1] < len(self.counts):
-            along = self.counts @ np.stack([apart(points).sum(0) for points in self._points])
+            along = self.counts @ np.stack([kernel(matrix[points]).sum(0) for points in self._points])
         else:
-            blocks = (np.arange(len(matrix))[block] for block in row_blocks(*matrix.shape, numbers=CACHED))
-            along = sum((self.weights[:, rows] @ apart(rows) for rows in blocks), np.zeros(self.weights.shape))
-        return np.einsum("bm,bm->b", along, self.weights)
+            along = self.weights @ kernel(matrix)
+        own = np.square(self.weights) @ kernel(np.diag(matrix))
+        return np.einsum("bm,bm->b", along, self.weights) - own
 
 
 def sequence_draws(keys: NDArray[np.uint64], *, draws: int = DRAWS, seed: int = 0) -> Draws | None:
