@@ -11,7 +11,7 @@ Cost: one d×d eigendecomposition and one (m, d)·(d, d) product a spectrum.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,21 +124,21 @@ def cloud_spectrum(sums: Sums, sample: Sample, *, centred: bool) -> Spectrum:
     if sums.second is None and sums.sketch is not None and len(sample) < sums.n:  # else the sample is all there is
         x = sample.x.astype(float) - (sums.sum_x / sums.n if centred else 0.0)
         found = sketched(sums, centred=centred)
-        values, projected = found.spectrum(), _projected(x, found)
+        values, squares = found.spectrum(), _projected(x, found)
         order = np.argsort(-values, kind="stable")
-        values, squares = values[order], [projected[:, order]]
+        values, squares = values[order], squares[:, order]
         n, note, missing = sums.n, _sketch_note(found), _not_known(found)
     elif sums.second is None:
         x = sample.span
-        values, *squares = _spectrum_of_rows(x - x.mean(0) if centred else x, degrees=len(x) - centred)
+        values, squares = _spectrum_of_rows(x - x.mean(0) if centred else x, degrees=len(x) - centred)
         n, note = len(x), f"spectrum from a sample of {len(x)} vectors"
     else:
         matrix = spectrum.covariance(sums.second, sums.sum_x, sums.n) if centred else sums.second / sums.n
         values, vectors = np.linalg.eigh(matrix)
         values, vectors = values[::-1], vectors[:, ::-1]
         values = np.where(values > _rounding(sums, matrix, values, vectors), values, 0.0)
-        x, n, note = sample.x, sums.n, ""
-        squares = _squares_along(x, sums.sum_x / n if centred else 0.0, vectors)
+        x = (sample.x - (sums.sum_x / sums.n if centred else 0.0)).astype(np.float32)  # enough for an interval
+        squares, n, note = np.square(x @ vectors.astype(np.float32), dtype=np.float64), sums.n, ""
     if not len(x):  # float32 cannot hold the vectors: no interval
         return Spectrum(values, np.empty((0, sums.d)), np.empty(0), n, 1.0, note, sums.d, missing)
     without, sizes = changes_without_each(squares, sample.keys)
@@ -149,20 +149,11 @@ def cloud_spectrum(sums: Sums, sample: Sample, *, centred: bool) -> Spectrum:
     return Spectrum(*padded, sizes, n, shrink, note, sums.d, missing)
 
 
-def _squares_along(x: NDArray[np.float32], mean: Array | float, vectors: Array) -> Iterator[Array]:
-    """The squared projections of rows less their mean, by blocks; in float32, which is enough for an interval."""
-    directions = vectors.astype(np.float32)
-    for block in row_blocks(*x.shape, numbers=4 * CACHED):
-        yield np.square((x[block] - mean).astype(np.float32) @ directions, dtype=np.float64)
-
-
-def changes_without_each(blocks: Iterable[Array], keys: Keys) -> tuple[Array, Array]:
+def changes_without_each(rows: Array, keys: Keys) -> tuple[Array, Array]:
     """How the mean of rows (m, r) changes without each jackknife group of their sequences, (g, r); the sizes (g,)."""
     groups = group_of(keys, groups=GROUPS)
     sizes = np.bincount(groups, minlength=GROUPS).astype(float)
-    totals, left = np.zeros(()), np.eye(GROUPS)[:, groups]
-    for rows in blocks:
-        totals, left = totals + left[:, : len(rows)] @ rows, left[:, len(rows) :]
+    totals = np.eye(GROUPS)[:, groups] @ rows
     mean = totals.sum(0) / sizes.sum()
     return (totals.sum(0) - totals) / np.maximum(sizes.sum() - sizes, 1)[:, None] - mean, sizes
 

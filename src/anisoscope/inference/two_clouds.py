@@ -169,7 +169,7 @@ def _shapes(found: Partners) -> list[Estimate]:
     sizes = np.array([values.sum(), np.trace(a), np.trace(b)])
     of_squares = [np.einsum("ij,ij->i", x @ cross, y), np.einsum("ij,ij->i", x @ a, x), np.einsum("ij,ij->i", y @ b, y)]
     of_sizes = [np.einsum("ij,ij->i", x @ u, y @ vt.T), np.square(x).sum(1), np.square(y).sum(1)]
-    changes, counts = changes_without_each([np.stack([*of_squares, *of_sizes], 1)], found.keys)  # (g, 6)
+    changes, counts = changes_without_each(np.stack([*of_squares, *of_sizes], 1), found.keys)  # (g, 6)
     left_squares, left_sizes = (squares + 2 * changes[:, :3]).T, (sizes + changes[:, 3:]).T
     expected = two_clouds.unrelated_cka(a, b, found.n)
     parts = (
