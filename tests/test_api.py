@@ -16,7 +16,8 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import anisoscope
-from anisoscope.errors import UsageError
+from anisoscope.errors import StoreError, UsageError
+from anisoscope.models.fingerprint import module_fingerprint
 from anisoscope.models.open import open_model
 from anisoscope.runs.finding import entries
 from anisoscope.runs.perform import plan_of
@@ -110,6 +111,27 @@ def test_a_module_in_memory_is_measured_like_the_checkpoint_that_it_came_from(be
     assert live.value("mean_cosine", site="block.1") == stored.value("mean_cosine", site="block.1")
     difference = anisoscope.compare(live, stored)
     assert {row.value for row in difference.rows if row.metric == "mean_cosine"} == {0.0}
+
+
+def test_a_module_in_memory_is_hashed_once_a_call_and_known_again(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[str] = []
+
+    def counted(module: torch.nn.Module) -> str:
+        hashed.append(module_fingerprint(module))
+        return hashed[-1]
+
+    monkeypatch.setattr("anisoscope.models.open.module_fingerprint", counted)
+    opened = open_model(bert)
+    call: dict[str, Any] = {"processor": opened.processor, "out": tmp_path / "run", **FAST}
+    anisoscope.measure(opened.module, TEXTS, **call)
+    assert hashed == [module_fingerprint(opened.module)]
+    anisoscope.measure(opened.module, TEXTS, **call)  # the run that is there
+    with torch.no_grad():
+        next(opened.module.parameters()).add_(1)
+    with pytest.raises(StoreError, match="the model"):
+        anisoscope.measure(opened.module, TEXTS, **call)
 
 
 def test_texts_are_texts_and_a_file_of_them_says_the_same(bert: Path, tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ LIGHT = {
     "measure --help": 0,
     "models": 0,
     "models --figure 99": 2,
-    "null --dim 16 --no-figures --out OUT/null": "0 scipy",
+    "null --dim 16 --no-figures --out OUT/null": 0,
     "show OUT/run": 0,
     "show OUT/run --json": 0,
     "vectors --help": 0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
+from scipy.special import hyp0f1
 
 import anisoscope
 from anisoscope.geometry.nulls.isotropic import cosine_density
@@ -35,6 +36,12 @@ def test_null_is_the_integral_over_the_sphere(d: int, t: float) -> None:
 @pytest.mark.parametrize("d", [64, 768, 4096])
 def test_null_is_minus_four_plus_eight_over_d_to_first_order(d: int) -> None:
     assert uniformity_null(d) == pytest.approx(-4 + 8 / d, abs=60 / d**2)
+
+
+@pytest.mark.parametrize("d", [2, 3, 17, 300])
+def test_null_has_all_the_digits_of_scipys_function(d: int) -> None:
+    for t in (0.5, 2.0, 4.0):
+        assert uniformity_null(d, t=t) == pytest.approx(-2 * t + np.log(hyp0f1(d / 2, t * t)), rel=1e-12)
 
 
 def test_null_has_the_mean_and_sd_of_simulated_clouds() -> None:

@@ -111,15 +111,16 @@ def test_the_bootstrap_refuses_what_it_cannot_know() -> None:
     assert bootstrap(lambda draws: np.full(len(draws.counts), np.nan), draws, 1.0) == (None, None)
 
 
-@pytest.mark.parametrize("per_sequence", [1, 3])
-def test_sums_by_sequence_are_those_over_the_drawn_points(per_sequence: int) -> None:
+@pytest.mark.parametrize(("per_sequence", "count"), [(1, 10), (3, 10), (3, 40)])  # draws: fewer than sequences, or more
+def test_sums_by_sequence_are_those_over_the_drawn_points(per_sequence: int, count: int) -> None:
     rng = np.random.default_rng(6)
     keys = rng.permutation(np.repeat(np.arange(20, dtype=np.uint64), per_sequence))
     x, kernel = rng.standard_normal((len(keys), 4)), rng.standard_normal((len(keys), len(keys)))
-    draws = sequence_draws(keys, draws=10)
+    draws, some = sequence_draws(keys, draws=count), rng.random(len(keys))
     assert draws is not None
     np.testing.assert_allclose(draws.sums(x), draws.weights @ x, atol=1e-12)
-    off = kernel - np.diag(np.diag(kernel))
-    for weights, pairs in zip(draws.weights, draws.pair_sums(kernel), strict=True):
+    np.testing.assert_allclose(draws.totals(some), [draws.weights @ some, draws.weights**2 @ some], rtol=1e-12)
+    off = np.square(kernel - np.diag(np.diag(kernel)))
+    for weights, pairs in zip(draws.weights, draws.pair_sums(kernel, np.square), strict=True):
         often = np.repeat(np.arange(len(keys)), weights.astype(int))
         assert pairs == pytest.approx(off[np.ix_(often, often)].sum(), abs=1e-10)  # never a point with itself

@@ -93,15 +93,14 @@ def bingham_test(
     mean (d−1)(d+2)/2. Blind to drift as such: a cloud on one side of the origin fails it only through its axis. Cost
     O(m·d·min(m, d)); O(m²) with the `cosines` (m, m) of all pairs.
     """
-    units = unit_rows(u)
+    units = unit_rows(u) if cosines is None else np.asarray(u)
     m, width = units.shape
     d = d or width
     if d < 2:
         return None
-    if cosines is None:
-        cosines = units.T @ units if width <= m else units @ units.T  # tr T̄² is the same of both
-    excess = float(np.vdot(cosines, cosines)) / m**2 - 1 / d  # tr T̄² − 1/d
-    size = float(m) if sequences is None else _axial_sample_size(units, d, np.asarray(sequences))
+    squared = cosines if cosines is not None else units.T @ units if width <= m else units @ units.T
+    excess = float(np.vdot(squared, squared)) / m**2 - 1 / d  # tr T̄² − 1/d: tr T̄² is the same of all
+    size = float(m) if sequences is None else _axial_sample_size(units, d, np.asarray(sequences), cosines)
     if size < 2:
         return None
     statistic, degrees = d * (d + 2) / 2 * size * excess, (d - 1) * (d + 2) / 2
@@ -157,14 +156,16 @@ def bessel_ratio(order: float, x: float) -> float:
     return value
 
 
-def _axial_sample_size(units: np.ndarray, d: int, sequences: np.ndarray) -> float:
+def _axial_sample_size(units: np.ndarray, d: int, sequences: np.ndarray, cosines: np.ndarray | None) -> float:
     m = len(units)
     if sequences.shape != (m,):
         raise InputError("every row needs the key of its sequence", got=f"shape {sequences.shape}", expected=f"({m},)")
-    _, numbers = np.unique(sequences, return_inverse=True)
-    order = np.argsort(numbers, kind="stable")
-    cuts = np.flatnonzero(np.diff(numbers[order])) + 1
-    energy = sum(float(np.square(rows @ rows.T).sum()) - len(rows) ** 2 / d for rows in np.split(units[order], cuts))
+    _, numbers, sizes = np.unique(sequences, return_inverse=True, return_counts=True)
+    energy = int((sizes == 1).sum()) * (1 - 1 / d)
+    for rows in np.split(np.argsort(numbers, kind="stable"), np.cumsum(sizes)[:-1]):
+        if len(rows) > 1:
+            within = units[rows] @ units[rows].T if cosines is None else cosines[np.ix_(rows, rows)]
+            energy += float(np.square(within).sum()) - len(rows) ** 2 / d
     return min(m * m * (1 - 1 / d) / energy, float(m)) if energy > 0 else float(m)
 
 

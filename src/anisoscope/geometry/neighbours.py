@@ -48,7 +48,7 @@ def nearest(x: ArrayLike, k: int, *, products: np.ndarray | None = None) -> tupl
     if not 1 <= k < m:
         raise UsageError("cannot find that many neighbours", got=f"k = {k} among {m} vectors", expected="1 <= k < m")
     centred = rows - rows.mean(axis=0) if products is None else rows[:0]
-    squares = np.einsum("ij,ij->i", centred, centred) if products is None else np.diag(products)
+    squares = np.einsum("ij,ij->i", centred, centred) if products is None else np.diag(products).copy()
     candidates = min(k + SPARE, m - 1)
     near, distances = np.empty((m, candidates), dtype=np.int64), np.empty((m, candidates))
     for block in row_blocks(m, m, **({} if products is None else {"numbers": CACHED})):

@@ -74,10 +74,11 @@ def sorted_quantiles(values: np.ndarray, levels: Sequence[float]) -> np.ndarray:
     return low + (high - low) * (place - below)
 
 
-def without_top(x: ArrayLike, k: int) -> np.ndarray:
+def without_top(x: ArrayLike, k: int, *, centred: np.ndarray | None = None) -> np.ndarray:
     """Unit rows after centring and removing the top k principal components (k = 0 only centres).
 
-    A row of which nothing is left is zero. Needs k < min(m − 1, d). Cost O(m·d·min(m, d)).
+    A row of which nothing is left is zero. Needs k < min(m − 1, d); `centred` is x less its mean, where it is there
+    already. Cost O(m·d·min(m, d)).
     """
     rows = as_rows(x)
     if k and not 0 < k < min(len(rows) - 1, rows.shape[1]):
@@ -86,13 +87,14 @@ def without_top(x: ArrayLike, k: int) -> np.ndarray:
             got=f"k = {k} of {len(rows)} vectors in {rows.shape[1]} dimensions",
             expected="0 <= k < min(m - 1, d)",
         )
-    left = rows - rows.mean(axis=0)
+    left = rows - rows.mean(axis=0) if centred is None else centred
     if k:
         top = principal_directions(left, k)
-        left -= (left @ top) @ top.T
-    norms = np.linalg.norm(left, axis=1, keepdims=True)
-    scale = np.sqrt(np.square(rows).sum(axis=1).mean())
-    return np.divide(left, norms, out=np.zeros_like(left), where=norms > NOTHING_LEFT * scale)
+        removed = (left @ top) @ top.T
+        left = np.subtract(left, removed, out=removed)
+    norms = np.sqrt(np.einsum("ij,ij->i", left, left))
+    scale = np.sqrt(np.einsum("ij,ij->", rows, rows) / len(rows))
+    return left * np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > NOTHING_LEFT * scale)[:, None]
 
 
 def mean_cosine_of(units: np.ndarray) -> float | None:

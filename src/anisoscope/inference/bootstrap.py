@@ -34,19 +34,34 @@ class Draws:
         """How often each point was drawn, (B, m)."""
         return self.counts[:, self.of]
 
+    @cached_property
+    def _points(self) -> list[NDArray[np.int64]]:
+        """The points of each sequence."""
+        sizes = np.bincount(self.of, minlength=self.counts.shape[1])
+        return np.split(np.argsort(self.of, kind="stable"), np.cumsum(sizes)[:-1])
+
     def sums(self, x: Array) -> Array:
         """Σ over the drawn points of x (m, …): (B, …)."""
-        count = self.counts.shape[1]
-        if count == len(self.of):  # every point is a sequence of its own
+        if self.counts.shape[1] == len(self.of):  # every point is a sequence of its own
             return self.weights @ x
-        order = np.argsort(self.of, kind="stable")
-        starts = np.searchsorted(self.of[order], np.arange(1, count))
-        return self.counts @ np.stack([x[points].sum(0) for points in np.split(order, starts)])
+        return self.counts @ np.stack([x[points].sum(0) for points in self._points])
 
-    def pair_sums(self, kernel: Array) -> Array:
-        """Σ over pairs of drawn points of a kernel (m, m), pairs of a point with itself left out: (B,)."""
-        own = np.square(self.weights) @ np.diag(kernel)
-        return np.einsum("bm,bm->b", self.sums(kernel), self.weights) - own
+    def totals(self, points: Array | None = None) -> tuple[Array, Array]:
+        """Σ over drawn points (m,) of what each counts, 1 by default, times how often, and its square: (B,) each."""
+        sizes = np.bincount(self.of, points, minlength=self.counts.shape[1]).astype(float)
+        return self.counts @ sizes, np.square(self.counts) @ sizes
+
+    def pair_sums(self, matrix: Array, kernel: Callable[[Array], Array]) -> Array:
+        """Σ over pairs of different drawn points of a function of their entry in a matrix (m, m): (B,).
+
+        The rows of a sequence stay in the cache and are added up first, unless there are more sequences than draws.
+        """
+        if self.counts.shape[1] < len(self.counts):
+            along = self.counts @ np.stack([kernel(matrix[points]).sum(0) for points in self._points])
+        else:
+            along = self.weights @ kernel(matrix)
+        own = np.square(self.weights) @ kernel(np.diag(matrix))
+        return np.einsum("bm,bm->b", along, self.weights) - own
 
 
 def sequence_draws(keys: NDArray[np.uint64], *, draws: int = DRAWS, seed: int = 0) -> Draws | None:

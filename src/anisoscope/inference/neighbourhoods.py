@@ -6,6 +6,8 @@ sequences with distances held fixed. Cost O(m²·d).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,6 +15,7 @@ from anisoscope.accumulate.sums import Sample
 from anisoscope.geometry import directional, neighbours, pairs
 from anisoscope.geometry.missing import ratio
 from anisoscope.geometry.nulls.isotropic import equivalent_dimension
+from anisoscope.geometry.rows import CACHED, row_blocks
 from anisoscope.inference.bootstrap import Draws, bootstrap, sequence_draws
 from anisoscope.inference.estimates import Estimate, estimated
 from anisoscope.inference.metrics import lookup
@@ -34,47 +37,51 @@ def neighbourhood_estimates(sample: Sample, *, seed: int = 0) -> list[Estimate]:
     draws = sequence_draws(sample.keys, seed=seed)
     products = pairs.centred_products(x)  # the one product of all pairs: distances first, then cosines in its place
     dimensions = _dimensions(x, d, draws, products)
+    removals = _removals(x, d, draws)
     gram = pairs.cosines(x, products=products)
-    bingham = _bingham(sample, x, d, gram)
-    return [*_pair_cosines(gram, d, draws), *_removals(x, d, draws), *dimensions, bingham]
+    return [*_pair_cosines(gram, d, draws), *removals, *dimensions, _bingham(sample, x, d, gram)]
 
 
 def _pair_cosines(gram: Array, d: int, draws: Draws | None) -> list[Estimate]:
     """Quantiles of the pair cosines (m, m), their sd, the equivalent dimension, and Wang & Isola's uniformity."""
     m, found = len(gram), pairs.above_diagonal(gram)
     found.sort()
-    kernel = gram - 1.0
-    kernel *= 4.0
-    np.exp(kernel, out=kernel)  # exp(−2‖u−v‖²)
-    squares = np.square(gram, out=gram)
     square = float(found @ found) / len(found)
     estimates = [
         estimated(lookup(f"cosine_q{round(100 * level):02d}"), float(value), n=m, d=d)
         for level, value in zip(LEVELS, pairs.sorted_quantiles(found, LEVELS), strict=True)
     ]
     estimates.append(estimated(lookup("cosine_sd"), float(found.std()), n=m, d=d))
-    low, high = bootstrap(lambda draws: _pair_mean(squares, draws), draws, square)
+    low, high = bootstrap(lambda draws: _pair_mean(gram, np.square, draws), draws, square)
     estimates.append(estimated(lookup("cosine_mean_square"), square, low, high, n=m, d=d))
     dimension = equivalent_dimension(square)
     ends = (None if high is None else 1 / high, None if low is None or low <= 0 else 1 / low)
     estimates.append(estimated(lookup("equivalent_dimension"), dimension, *ends, n=m, d=d))
-    value = float(np.log((kernel.sum() - np.trace(kernel)) / (m * (m - 1))))
-    low, high = bootstrap(lambda draws: np.log(_pair_mean(kernel, draws)), draws, value)
+    value = float(np.log(_nearness(found).mean()))
+    low, high = bootstrap(lambda draws: np.log(_pair_mean(gram, _nearness, draws)), draws, value)
     return [*estimates, estimated(lookup("uniformity"), value, low, high, n=m, d=d)]
 
 
-def _pair_mean(kernel: Array, draws: Draws) -> Array:
+def _nearness(cosines: Array) -> Array:
+    """exp(−2‖u−v‖²) of unit vectors of these cosines."""
+    found = cosines - 1.0
+    found *= 4.0
+    return np.exp(found, out=found)
+
+
+def _pair_mean(gram: Array, kernel: Callable[[Array], Array], draws: Draws) -> Array:
     """The weighted mean of a kernel over pairs of different points, for each draw."""
-    total, own = draws.weights.sum(1), np.square(draws.weights).sum(1)
-    return draws.pair_sums(kernel) / (np.square(total) - own)
+    total, own = draws.totals()
+    return draws.pair_sums(gram, kernel) / (np.square(total) - own)
 
 
 def _removals(x: Array, d: int, draws: Draws | None) -> list[Estimate]:
     """The average cosine after the usual post-processing: centring, and the top d/100 principal components removed."""
-    m, top = len(x), max(1, round(d / 100))
-    removed = {"mean_cosine_centred": (pairs.without_top(x, 0), "")}
+    m, top, centred = len(x), max(1, round(d / 100)), x - x.mean(axis=0)
+    removed = {"mean_cosine_centred": (pairs.without_top(x, 0, centred=centred), "")}
     if top < min(m - 1, d):
-        removed["mean_cosine_without_top"] = (pairs.without_top(x, top), f"top {top} components removed")
+        units = pairs.without_top(x, top, centred=centred)
+        removed["mean_cosine_without_top"] = units, f"top {top} components removed"
     found = []
     for name, (units, note) in removed.items():
         left = np.asarray(units.any(1))  # a row that is nothing now weighs nothing
@@ -85,8 +92,7 @@ def _removals(x: Array, d: int, draws: Draws | None) -> list[Estimate]:
 
 
 def _mean_cosine(units: Array, left: NDArray[np.bool_], draws: Draws) -> Array:
-    weights = draws.weights * left
-    total, own = weights.sum(1), np.square(weights).sum(1)
+    total, own = draws.totals(left.astype(float))
     return (np.square(draws.sums(units)).sum(1) - own) / (np.square(total) - own)
 
 
@@ -101,10 +107,12 @@ def _dimensions(x: Array, d: int, draws: Draws | None, products: Array) -> list[
     order, usable = np.argsort(ratios), np.isfinite(inverse)
 
     def twonn_of(draws: Draws) -> Array:
-        return neighbours.twonn_weighted(ratios[order], draws.weights[:, order].astype(np.int64))
+        often, of = draws.counts.astype(np.int64), draws.of[order]
+        blocks = (often[block][:, of] for block in row_blocks(len(often), m, numbers=CACHED))
+        return np.concatenate([neighbours.twonn_weighted(ratios[order], block) for block in blocks])
 
     def mle_of(draws: Draws) -> Array:
-        return ratio(draws.weights @ usable, draws.sums(np.where(usable, inverse, 0.0)))
+        return ratio(draws.totals(usable.astype(float))[0], draws.sums(np.where(usable, inverse, 0.0)))
 
     occurrence = np.bincount(indices.ravel(), minlength=m).astype(float)
     estimates = []
@@ -119,7 +127,7 @@ def _dimensions(x: Array, d: int, draws: Draws | None, products: Array) -> list[
 
 
 def _skewness(values: Array, draws: Draws) -> Array:
-    moments = draws.sums(np.stack([values, values**2, values**3], 1)) / draws.weights.sum(1)[:, None]
+    moments = draws.sums(np.stack([values, values**2, values**3], 1)) / draws.totals()[0][:, None]
     mean, second, third = moments.T
     return (third - 3 * mean * second + 2 * mean**3) / (second - mean**2) ** 1.5
 

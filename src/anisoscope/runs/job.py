@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from anisoscope.errors import StoreError, UsageError
 from anisoscope.runs.changes import changed_files
@@ -62,6 +63,7 @@ class Job:
     inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _sources: dict[tuple[str, str], Any] = field(default_factory=dict)
+    _fingerprints: WeakKeyDictionary[Any, str] = field(default_factory=WeakKeyDictionary)  # of modules
     _tokens: int | None = None  # positions per batch, once memory has run out
     _shrunk: list[str] = field(default_factory=list)
 
@@ -124,13 +126,19 @@ class Job:
             name=name,
             revision=model.revision,
             asked=options.get("revision"),
-            fingerprint=model.fingerprint,
+            fingerprint=self._fingerprint(model),
             files=None if model.files is None else model.files.record(),
             own_code=model.own_code,
         )
         if self.opened is not None and self.only is None:
             self.opened[key] = model
         return model
+
+    def _fingerprint(self, model: OpenModel) -> str:
+        """That of a model, computed once: hashing a module in memory takes seconds, and nobody changes it meanwhile."""
+        if model.module not in self._fingerprints:
+            self._fingerprints[model.module] = model.fingerprint
+        return self._fingerprints[model.module]
 
     def source(self, modality: str, *, field: str = "data") -> Source:
         """The data of the settings for a modality, opened once; what the package carries where none is named."""
@@ -146,22 +154,17 @@ class Job:
                 source = open_source(given, modality, **options)  # pyright: ignore[reportArgumentType]
             else:
                 source = open_places(getattr(settings, field), modality, **options)  # pyright: ignore
-            self._sources[field, modality] = source
-            print_ = source.fingerprint()
-            self.remember(f"{field} {modality}", kind="data", modality=modality, name=source.name, fingerprint=print_)
+            self._take(source, field)
         return self._sources[field, modality]
 
     def use(self, source: Source, *, field: str = "data") -> None:
         """Let a source that the package carries be the data, where the settings name none."""
+        self._take(source, field, in_memory=True)
+
+    def _take(self, source: Source, field: str, **more: bool) -> None:
         self._sources[field, source.modality] = source
-        self.remember(
-            f"{field} {source.modality}",
-            kind="data",
-            modality=source.modality,
-            name=source.name,
-            fingerprint=source.fingerprint(),
-            in_memory=True,
-        )
+        record = {"modality": source.modality, "name": source.name, "fingerprint": source.fingerprint()}
+        self.remember(f"{field} {source.modality}", kind="data", **record, **more)
 
     def vectors(self, field: str = "files", **options: Any) -> VectorSource:
         """The vectors of the settings' files, or the array that was given for them."""
@@ -275,7 +278,7 @@ class Job:
         observed forward pass of a batch. `place` says how far a longer piece of work is.
         """
         source = self.source(model.modality, field=changes.get("field", "data"))
-        identity = {"model": model.fingerprint, "data": source.fingerprint()}
+        identity = {"model": self._fingerprint(model), "data": source.fingerprint()}
 
         def work(unit: Unit, saved: Saved | None, observers: dict[str, Any]) -> dict[str, Any]:
             batches = self.batches(model, unit=unit, **changes)
@@ -303,11 +306,7 @@ class Job:
         return self.collect(label, make, work, {"data": source.fingerprint()})
 
     def collect(
-        self,
-        label: str,
-        make: Callable[[], dict[str, Collection]],
-        work: Work,
-        identity: Mapping[str, Any],
+        self, label: str, make: Callable[[], dict[str, Collection]], work: Work, identity: Mapping[str, Any]
     ) -> Part:
         """Do this process's units of a pass, going on where they were, and add up the sums of all processes."""
         self.begin()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import mpmath
 import numpy as np
 import pytest
+from scipy.special import betaincinv, xlog1py
 from scipy.stats import beta, ks_2samp, kstest
 
 from anisoscope.errors import UsageError
@@ -34,6 +36,16 @@ def test_cosine_law_is_beta(d: int) -> None:
     np.testing.assert_allclose(null.cosine_cdf(null.cosine_quantile(p, d), d), p, rtol=1e-5)
     assert null.cosine_mean_square(d) == pytest.approx(law.var(), rel=1e-12)
     assert null.cosine_mean_absolute(d) == pytest.approx(law.expect(abs), rel=1e-6)
+
+
+@pytest.mark.parametrize("d", [2, 3, 4, 40, 41, 42, 768, 4096, 10**6])
+def test_quantiles_and_densities_have_all_the_digits_of_scipys(d: int) -> None:
+    half, p = (d - 1) / 2, np.array([[2e-4, 0.025, 0.3], [0.5, 0.975, 0.9998]])
+    np.testing.assert_allclose(null.cosine_quantile(p, d), 2 * betaincinv(half, half, p) - 1, atol=1e-12 * d**-0.5)
+    c = d**-0.5 * np.linspace(-0.9, 0.9, 19)
+    expected = np.exp(xlog1py((d - 3) / 2, -c * c)) / float(mpmath.beta(0.5, half))
+    np.testing.assert_allclose(null.cosine_density(c, d), expected, rtol=1e-12)
+    assert null.cosine_mean_absolute(d) == pytest.approx(float(mpmath.beta(0.5, d / 2) / mpmath.pi), rel=1e-12)
 
 
 def test_cosine_law_outside_its_range_and_for_one_number() -> None:

@@ -36,6 +36,7 @@ from anisoscope.geometry.spectrum import OF_EIGENVALUES, of_leading
 from anisoscope.geometry.uniformity import uniformity_null, uniformity_null_sd
 
 SIMULATED_BELOW, DRAWS = 16, 1000
+_TAIL = 1e-4  # probabilities below which, and 1 less it above which, a quantile is left to scipy
 _WIDE = 8192  # above this d, a cloud is not drawn whole
 
 
@@ -54,11 +55,10 @@ def cosine_density(c: ArrayLike, d: int) -> Values:
     >>> cosine_density([0.0, 0.5], 3)  # uniform in three dimensions (Archimedes)
     array([0.5, 0.5])
     """
-    from scipy.special import betaln, xlog1py
-
-    cosine = np.asarray(c, dtype=np.float64)
+    cosine, power = np.asarray(c, dtype=np.float64), (_dimension(d) - 3) / 2
     inside = np.where(np.abs(cosine) <= 1, cosine, 0.0)
-    density = np.exp(xlog1py((_dimension(d) - 3) / 2, -inside * inside) - betaln(0.5, (d - 1) / 2))
+    with np.errstate(divide="ignore"):
+        density = _density_at_zero(d) * (np.exp(power * np.log1p(-inside * inside)) if power else 1.0)
     return settle(np.where(np.abs(cosine) <= 1, density, 0.0))
 
 
@@ -71,11 +71,36 @@ def cosine_cdf(c: ArrayLike, d: int) -> Values:
 
 
 def cosine_quantile(p: ArrayLike, d: int) -> Values:
-    """The cosine that isotropic pairs stay below with probability p: the inverse of `cosine_cdf`."""
-    from scipy.special import betaincinv
+    """The cosine that isotropic pairs stay below with probability p: the inverse of `cosine_cdf`.
 
-    half = (_dimension(d) - 1) / 2
-    return settle(2 * betaincinv(half, half, np.asarray(p, np.float64)) - 1)
+    The angle θ = arcsin c has a density of cos^(d−2) θ. Unless p is a far tail, Newton's method from θ = 0 finds it,
+    by Gauss's quadrature from there: to import scipy takes longer than most commands.
+    """
+    levels, power = np.asarray(p, np.float64), (_dimension(d) - 2) / 2
+    if not ((levels > _TAIL) & (levels < 1 - _TAIL)).all():
+        from scipy.special import betaincinv
+
+        return settle(2 * betaincinv((d - 1) / 2, (d - 1) / 2, levels) - 1)
+    nodes, weights = np.polynomial.legendre.leggauss(64)
+    shares = np.append((1 + nodes) / 2, 1.0)
+    angle, highest = np.zeros(levels.shape), _density_at_zero(d)
+    for _ in range(64):
+        along = np.exp(power * np.log1p(-np.square(np.sin(angle[..., None] * shares))))
+        reached = highest * angle / 2 * (along[..., :-1] @ weights)
+        step = (levels - 0.5 - reached) / (highest * along[..., -1])
+        angle = angle + step
+        if (np.abs(step) <= 1e-15 * np.abs(angle)).all():
+            break
+    return settle(np.sin(angle))
+
+
+def _density_at_zero(d: int) -> float:
+    """Γ(d/2) / (√π·Γ((d−1)/2)) = 1/B(½, (d−1)/2)."""
+    x = (d - 1) / 2
+    if x < 20:
+        return math.gamma(x + 0.5) / math.gamma(x) / math.sqrt(math.pi)
+    series = -1 / (8 * x) + 1 / (192 * x**3) - 1 / (640 * x**5) + 17 / (14336 * x**7) - 31 / (18432 * x**9)  # Stirling
+    return math.sqrt(x / math.pi) * math.exp(series)
 
 
 def cosine_mean_square(d: int) -> float:
@@ -89,7 +114,7 @@ def cosine_mean_absolute(d: int) -> float:
     >>> round(cosine_mean_absolute(3), 12)
     0.5
     """
-    return math.exp(math.lgamma(_dimension(d) / 2) - math.lgamma((d + 1) / 2)) / math.sqrt(math.pi)
+    return 1 / (math.pi * _density_at_zero(_dimension(d) + 1))
 
 
 def equivalent_dimension(mean_square_cosine: float) -> float | None:
@@ -134,7 +159,7 @@ def direction_null(metric: str, n: int, d: int) -> NullValue | None:
     if metric in ("mean_cosine", "mean_cosine_inter", "mean_cosine_intra"):
         return NullValue(0.0, mean_cosine_sd(n, d) if metric == "mean_cosine" else None, "exact")
     if metric == "resultant":
-        mean = math.sqrt(2 / (d * n)) * math.exp(math.lgamma((d + 1) / 2) - math.lgamma(d / 2))
+        mean = math.sqrt(2 * math.pi / (d * n)) * _density_at_zero(d + 1)
         return NullValue(mean, math.sqrt(max(1 / n - mean * mean, 0.0)), "closed form, large n")
     if metric == "drift_ratio":
         return NullValue(1 / n, None, "exact for vectors of equal norm")
