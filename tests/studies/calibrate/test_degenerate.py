@@ -67,3 +67,10 @@ def test_a_threshold_close_to_one_is_told_from_it() -> None:
     assert threshold is not None
     assert 0.995 < threshold < 1
     assert f"means something above {threshold:.4f} (1 %" in str(found.verdict)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_equal_vectors_have_no_outlier_dimensions(dtype: type) -> None:
+    found = anisoscope.vectors(np.repeat(3.3 * CLOUD[:1], 600, axis=0).astype(dtype))
+    assert found.value("outlier_dimensions") is None
+    assert "outlier" not in str(found.verdict)
