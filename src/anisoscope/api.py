@@ -54,12 +54,12 @@ def intervene(model: Any, data: Any = None, *, processor: Any = None, **settings
 
 
 def final_norm(models: Any, data: Any = None, *, processor: Any = None, **settings: Any) -> Result:
-    """What a model's norms do to its geometry; several models are checkpoints in order."""
+    """What a model's norms do to its geometry; names that differ in their step alone are a series."""
     return _on_models("final-norm", models, data, processor, settings)
 
 
 def vocabulary(models: Any, data: Any = None, *, processor: Any = None, **settings: Any) -> Result:
-    """Input and output vocabulary matrices; several models are checkpoints in order."""
+    """Input and output vocabulary matrices; names that differ in their step alone are a series."""
     return _on_models("vocabulary", models, data, processor, settings)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anisoscope.errors import UsageError
+from anisoscope.errors import InputError, UsageError
 from anisoscope.inputs.sources import Clip, Document, MemorySource, Picture, Source, open_source
 
 
@@ -73,3 +73,16 @@ def test_the_package_offers_its_names_and_no_others():
     assert all(getattr(inputs, name) is not None for name in inputs.__all__)
     with pytest.raises(AttributeError, match="nothing"):
         _ = inputs.nothing
+
+
+def test_a_file_that_disappears_after_it_was_counted_is_an_error(tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text(f"The text {name}.")
+    (tmp_path / "never.txt").symlink_to(tmp_path / "nowhere")
+    source = open_source(tmp_path, "text")
+    source.fingerprint()
+    assert len(list(source)) == 2
+    (tmp_path / "b.txt").unlink()
+    for read in (source.fingerprint, lambda: list(source)):
+        with pytest.raises(InputError, match=r"can no longer be read.*b\.txt"):
+            read()

@@ -242,3 +242,9 @@ def test_every_setting_of_every_study_tells_runs_apart(name: str, tmp_path: Path
         changed = kind.model_construct(**{**values, field: other(value)}).as_dict()
         with pytest.raises(StoreError, match=f"a run of other settings[\\s\\S]*{field} was"):
             find_existing(tmp_path / "run", command=name, settings=changed, existing="resume")
+
+
+def test_a_training_is_not_taken_for_a_run(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text("")
+    with pytest.raises(StoreError, match="anisoscope sweep"):
+        open_run(tmp_path)

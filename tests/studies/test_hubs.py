@@ -83,3 +83,15 @@ def test_queries_that_all_find_one_document_name_it(tmp_path: Path, table: Path)
     documents = [*range(200, 300), HUB]
     expected = found_by(X[:100], X[documents], k=10)[-1]
     assert next(r.value for r in found.rows if r.metric == "query_hub_occurrence" and r.at == 1) == expected
+
+
+def test_copies_of_a_vector_are_no_hubs() -> None:
+    x = np.random.default_rng(1).standard_normal((900, 32))
+    plain = anisoscope.vectors(x, spectrum=False)
+    x[100:300] = x[100]
+    for found in (anisoscope.vectors(x, spectrum=False), anisoscope.calibrate(x)):
+        hubs = {row.metric: row for row in found.rows if row.metric.startswith("hub")}
+        assert hubs["hub_occurrence"].value < 100
+        copies = int(hubs["hubness_cosine"].note.removesuffix(" duplicated vectors left out"))
+        assert copies == (199 if hubs["hubness_cosine"].n == 701 else copies) > 50
+    assert next(row for row in plain.rows if row.metric == "hubness_cosine").note == ""

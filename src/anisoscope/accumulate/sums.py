@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from anisoscope.accumulate.sketch import Sketched, projection, read_sketch
 from anisoscope.geometry.rows import in_span
+from anisoscope.geometry.spectrum import ROUNDING
 
 Array = NDArray[np.float64]
 _COUNTS = ("zero", "nonfinite")  # of vectors that n does not count
@@ -136,12 +137,13 @@ def sketched(sums: Sums, *, centred: bool) -> Sketched:
 
 
 def variances(sums: Sums) -> Array | None:
-    """(d,) the variance of every coordinate, exact; None where no squares were kept."""
+    """(d,) the variance of every coordinate, exact, 0 where all is rounding; None where no squares were kept."""
     if sums.n < 2 or (sums.second is None and sums.diagonal is None):
         return None
     squares = sums.diagonal if sums.second is None else np.diag(sums.second)
     assert squares is not None
-    return np.maximum(squares - np.square(sums.sum_x) / sums.n, 0.0) / (sums.n - 1)
+    scatter = np.maximum(squares - np.square(sums.sum_x) / sums.n, 0.0)
+    return scatter / (sums.n - 1) if scatter.sum() > ROUNDING * squares.sum() else np.zeros_like(scatter)
 
 
 @dataclass(frozen=True)

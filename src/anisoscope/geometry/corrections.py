@@ -30,6 +30,7 @@ METHODS = ("centre", "standardise", "all-but-the-top", "whiten", "whiten-k", "so
 NAMES = {"raw": "none", "centred": "centre", "without_top": "all-but-the-top", "whitened": "whiten"}
 """What `calibrate` compares, and the method of each."""
 _RIDGE, _SOFT = 1e-3, 0.1
+_NOTHING = 1e-12  # of the energy: rounding errors of float32 have less
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,15 @@ class Corrections:
     def _shrunk(self, values: Array, ridge: float) -> Array:
         beyond = len(self.mean) - len(self.values)
         return 1 / np.sqrt(values + ridge * (self.values.sum() + self.level * beyond) / len(self.mean))
+
+    def leaves(self, method: str, x: Array) -> bool:
+        """Whether a method leaves more than rounding errors of the rows of x: the mean, or the top, may be all of them.
+
+        >>> fit([[9.0, 0.0], [9.0, 2.0], [9.0, -2.0]]).leaves("all-but-the-top", np.array([[9.0, 1.0]]))
+        False
+        """
+        plain = self.affine(method if method in ("none", "all-but-the-top") else "centre")
+        return bool(np.square(plain.apply(x)).sum() > _NOTHING * np.square(x).sum())
 
     def apply(self, name: str, x: ArrayLike) -> Array:
         """The rows of x (m, d) after the correction of that name (see `NAMES`).

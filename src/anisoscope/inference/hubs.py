@@ -11,12 +11,13 @@ SHOWN = 5
 NEIGHBOURS = 10
 
 
-def hub_estimates(hubs: Hubs, names: Sequence[str], d: int) -> list[Estimate]:
+def hub_estimates(hubs: Hubs, names: Sequence[str], d: int, repeated: int = 0) -> list[Estimate]:
     """Skewness and anti-hubs beside isotropy, what CSLS and mutual proximity leave, and the top hubs by name (m,)."""
     m = len(hubs.occurrence)
     skewed, anti = isotropic_hubs(m, d, NEIGHBOURS)
+    note = f"{repeated} duplicated vectors left out" if repeated else ""
     return [
-        Estimate("hubness_cosine", hubs.skewness, null=skewed, n=m),
+        Estimate("hubness_cosine", hubs.skewness, null=skewed, n=m, note=note),
         Estimate("anti_hub_share", hubs.anti, null=anti, n=m),
         Estimate("hubness_csls", hubs.after_csls, null=skewed, n=m),
         Estimate("hubness_mutual_proximity", hubs.after_mutual_proximity, null=skewed, n=m),

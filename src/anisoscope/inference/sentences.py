@@ -98,6 +98,7 @@ def _dimensions(numbers: Numbers) -> str:
     ratio, d = _value(numbers, "participation_ratio_unbiased"), _value(numbers, "dimension")
     if ratio is None or d is None:
         return ""
+    ratio = min(ratio, d)  # an unbiased estimate may lie beyond
     return f"the variance spreads over about {ratio:.3g} of {d:.0f} dimensions (isotropic: {d:.0f})"
 
 

@@ -212,8 +212,9 @@ def _outliers(sums: Sums, sample: Sample) -> list[Estimate]:
     exact = variances(sums)
     spread, n = (_variances(sample.x), len(sample)) if exact is None else (exact, sums.n)
     outlying, carrying = outliers.outlier_dimensions(spread), outliers.mean_dimensions(sums.sum_x / sums.n)
+    many = float(len(outlying)) if spread.any() else None
     return [
-        estimated(METRICS["outlier_dimensions"], float(len(outlying)), n=n, d=sums.d, note=_listed(outlying)),
+        estimated(METRICS["outlier_dimensions"], many, n=n, d=sums.d, note=_listed(outlying)),
         estimated(METRICS["mean_dimensions"], float(len(carrying)), n=sums.n, d=sums.d, note=_listed(carrying)),
     ]
 

@@ -175,8 +175,8 @@ class FileSource(Generic[Item]):
         return ()
 
     def _check(self, file: FoundFile) -> None:
-        """Remember a file as it is seen first, and refuse it once it has changed."""
-        if file.path.exists():  # else reading it fails, and lists it
+        """Remember a file as it is seen first, and refuse it once it has changed or is gone."""
+        if file.key in self._stamps or file.path.exists():  # one that never was fails when it is read, and is listed
             check_unchanged(file.path, self._stamps.setdefault(file.key, stamp(file.path)))
 
     def __iter__(self) -> Iterator[Item]:

@@ -83,19 +83,17 @@ def describe(checkpoint: Checkpoint) -> str:
 
 
 def steps_of(names: Sequence[str]) -> list[int | None]:
-    """The step of each checkpoint of a list: from its name where every name has another one, else its place.
-
-    A single model is not a series: its step is missing.
+    """The step of each checkpoint of a list whose names differ in their step alone; of other models it is missing.
 
     >>> steps_of(["EleutherAI/pythia-70m@step0", "EleutherAI/pythia-70m@step1000"])
     [0, 1000]
-    >>> steps_of(["first", "second"]), steps_of(["checkpoint-500"])
-    ([0, 1], [None])
+    >>> steps_of(["first", "second"]), steps_of(["checkpoint-500"]), steps_of(["a/checkpoint-1", "b/checkpoint-2"])
+    ([None, None], [None], [None, None])
     """
-    if len(names) == 1:
-        return [None]
     read = [step_in(name) for name in names]
-    return read if None not in read and len(set(read)) == len(read) else list(range(len(names)))
+    stems = {re.sub(rf"{_STEP.pattern[:-1]}(?=[/@.]|$)", "", name, flags=re.IGNORECASE) for name in names}
+    series = None not in read and 1 < len(names) == len(set(read)) and len(stems) == 1
+    return read if series else [None] * len(names)
 
 
 def step_in(name: str) -> int | None:

@@ -209,12 +209,13 @@ def open_run(folder: Path | str) -> Run:
     folder = Path(folder)
     path = folder / MANIFEST
     if not path.exists():
-        unfinished = (folder / "partial").exists()
+        unfinished, trained = ((folder / name).exists() for name in ("partial", "recipe.toml"))
+        do = "measure this training with `anisoscope sweep`" if trained else "check the path"
         raise StoreError(
             "this run is not finished" if unfinished else "there is no run here",
             where=folder,
             expected="a folder with manifest.json",
-            do="give the same command again to continue it" if unfinished else "check the path",
+            do="give the same command again to continue it" if unfinished else do,
         )
     return Run(folder, read_manifest(path))
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -74,6 +75,16 @@ def percent(share: float | None) -> str:
     if share is None:
         return "–"
     return f"{100 * share:.0f} %" if abs(share) >= 0.1 else f"{100 * share:.2g} %"
+
+
+def cosine(value: float) -> str:
+    """Two decimals, or as many as tell a cosine from 1.
+
+    >>> cosine(0.738), cosine(-0.0003), cosine(0.99963), cosine(1.0)
+    ('0.74', '0.00', '0.9996', '1.00')
+    """
+    rest = 1 - abs(value)
+    return f"{value:z.{math.ceil(-math.log10(rest)) if 1e-12 < rest < 0.005 else 2}f}"
 
 
 def between(low: float | None, high: float | None) -> str:

@@ -25,6 +25,8 @@ from anisoscope.runs.settings import Embedding, Opening, Reading, option, severa
 from anisoscope.studies.vectors import VectorFiles
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from anisoscope.accumulate.moments import Moments
     from anisoscope.accumulate.sums import Sums
     from anisoscope.inputs.vectors.source import VectorSource
@@ -169,6 +171,10 @@ class Split:
     n: int
     left_out: tuple[str, ...]
 
+    def leaves(self, method: str) -> bool:
+        """Whether more than rounding errors is left of the rows."""
+        return self.fitted.leaves(method, self.held.rows)
+
 
 def split_folds(part: Part) -> Split:
     """Hold out one fold of four, or two where there are few rows; refuses what is too little to say anything."""
@@ -189,7 +195,7 @@ def split_folds(part: Part) -> Split:
             do="leave --group out, or give more of them",
         )
     n_fit = sum(sums[name].n for name in rest)
-    return Split(
+    found = Split(
         _fitted([sums[name] for name in rest]),
         _fitted(list(sums.values())),
         _held([moments[name] for name in apart]),
@@ -197,6 +203,17 @@ def split_folds(part: Part) -> Split:
         n,
         tuple(left_out(list(sums.values()))),
     )
+    check_directions(found.fitted, found.held.rows)
+    return found
+
+
+def check_directions(fitted: corrections.Corrections, rows: NDArray[np.floating]) -> None:
+    """Refuse vectors among which there is nothing to compare."""
+    d = rows.shape[1]
+    if d < 2:
+        raise InputError("vectors of one dimension have no directions to compare", got=f"d = {d}", expected="d ≥ 2")
+    if not fitted.leaves("centre", rows.astype(float)):
+        raise InputError("all vectors are equal: there is nothing to compare", got=f"{len(rows)} of them")
 
 
 def _fitted(sums: Sequence[Sums]) -> corrections.Corrections:

@@ -31,11 +31,22 @@ BEYOND = 1.5  # times the skewness of an isotropic cloud: hubs that are worth na
 
 def hubs_among(x: Any, keys: Any, names: Mapping[str, str], *, numbered: bool) -> list[Estimate]:
     """The hubs of a sample x (m, d) of the rows with these keys, at most 1,024; empty where there are too few."""
-    x, keys = x[:SAMPLE], keys[:SAMPLE]
+    x, keys, repeated = _distinct(x, keys)
     if len(x) < FEWEST:
         return []
     word = "row" if numbered else KEY
-    return hub_estimates(find_hubs(x), [names.get(str(key), f"{word} {key}") for key in keys.tolist()], x.shape[1])
+    named = [names.get(str(key), f"{word} {key}") for key in keys.tolist()]
+    return hub_estimates(find_hubs(x), named, x.shape[1], repeated)
+
+
+def _distinct(x: Any, keys: Any) -> tuple[Any, Any, int]:
+    """The first 1,024 rows and their keys without those that repeat another, and how many these are.
+
+    Copies are each other's nearest neighbours, and chance would make hubs of some.
+    """
+    x, keys = x[:SAMPLE], np.asarray(keys)[:SAMPLE]
+    kept = np.sort(np.unique(x, axis=0, return_index=True)[1])
+    return x[kept], keys[kept], len(x) - len(kept)
 
 
 def ids_of(job: Job, source: VectorSource, x: Any, keys: Any) -> dict[str, str]:
@@ -72,11 +83,11 @@ def shortened(text: str) -> str:
 
 
 def _wanted(job: Job, x: Any, keys: Any) -> set[str]:
-    x, keys = x[:SAMPLE], keys[:SAMPLE]
+    x, keys, _ = _distinct(x, keys)
     alone = job.machine.shard is None and job.unit is None and job.engine.world == 1
     if not alone or len(x) < FEWEST:
         return set()
-    return set(map(str, np.asarray(keys)[find_hubs(x).top(SHOWN)].tolist()))
+    return set(map(str, keys[find_hubs(x).top(SHOWN)].tolist()))
 
 
 def told_hubs(rows: Sequence[Row]) -> tuple[list[Table], list[Table]]:
@@ -96,5 +107,6 @@ def hub_table(rows: Sequence[Row]) -> list[Table]:
         found = [row for row in rows if row.metric == metric]
         body = [[row.note, number(row.value), number(row.null)] for row in found]
         heads = (told.format(found[0].n), "in the ten nearest of", "on average") if found else ()
-        tables += [Table(heads, body)] if found else []
+        left_out = next((row.note for row in rows if row.metric == "hubness_cosine"), "")
+        tables += [Table(heads, body, caption=left_out if metric == "hub_occurrence" else "")] if found else []
     return tables

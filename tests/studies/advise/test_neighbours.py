@@ -48,7 +48,7 @@ def test_the_neighbours_of_every_correction_and_cut_are_those_of_the_whole_array
     for variant, best in searched([128, 256]).best.items():
         if variant.code == "float32":
             expected = neighbours(whole(variant.correction, variant.dims), "cosine")
-            assert [set(row) for row in best.numbers] == [set(row) for row in expected], variant.site
+            assert [set(row[:K]) for row in best.numbers] == [set(row) for row in expected], variant.site
 
 
 @pytest.mark.parametrize("correction", ["raw", "centred"])

@@ -17,10 +17,12 @@ from anisoscope.geometry.cosine import mean_cosine_inter
 from anisoscope.inputs.sources import open_source
 from anisoscope.models.batches.plan import make_batches
 from anisoscope.models.open import open_model
+from anisoscope.report.figures.final_norm import figure_m3
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.merging import merge_runs
 from anisoscope.runs.perform import perform
 from anisoscope.runs.settings import Machine
+from anisoscope.runs.store import open_run
 from anisoscope.runs.work import passes
 from anisoscope.studies.final_norm import ABLATIONS, story
 from anisoscope.studies.final_norm.norms import Norm, find_norms, probe
@@ -240,3 +242,18 @@ def test_shards_add_up_to_the_whole(settings: dict, whole: Measurement, tmp_path
     for key in expected:  # the batches of a shard are others, and float32 states depend on them in the last digits
         if key[2] in exact:
             assert merged[key][0] == pytest.approx(expected[key][0], abs=1e-5), key
+
+
+def test_models_that_are_no_series_are_told_by_name(tmp_path) -> None:
+    folders = [str(zoo.save(name, tmp_path / name)) for name in ("gpt2", "bert")]
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:8]))
+    data = {"data": [str(tmp_path / "texts.txt")], "documents": "lines", "length": 32}
+    found = perform("final-norm", {"models": folders, **data}, out=tmp_path / "run")
+    assert {row.step for row in found.rows} == {None}
+    tables = story(found.rows).tables
+    assert [table.title for table in tables] == [f"mean cosine around norms of {name}" for name in ("gpt2", "bert")]
+    assert [[cells[0] for cells in table.cells] for table in tables] == [EXPECTED["gpt2"][1], EXPECTED["bert"][1]]
+    apart = [str(perform("final-norm", {"models": [folder], **data}).verdict) for folder in folders]
+    assert str(found.verdict) == f"gpt2: {apart[0]} bert: {apart[1]}"
+    drawn = figure_m3(open_run(tmp_path / "run")).axes
+    assert [panel.get_ylabel() for panel in drawn[::3]] == ["gpt2\nfinal_norm", "bert\nblock.2"]

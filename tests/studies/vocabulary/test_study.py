@@ -9,6 +9,8 @@ import pytest
 import zoo
 from anisoscope.errors import AnisoscopeError
 from anisoscope.models import open as opening
+from anisoscope.report.figures.vocabulary import figure_m1, figure_m4
+from anisoscope.report.page.sections.vocabulary import pictures
 from anisoscope.runs.perform import perform
 from anisoscope.runs.store import open_run
 from anisoscope.studies.vocabulary import story
@@ -88,3 +90,27 @@ def test_a_checkpoint_without_a_head_is_refused_with_the_option_that_leaves_it_o
         "vocabulary.input",
         "vocabulary.input.centred",
     }
+
+
+def test_models_that_are_no_series_are_told_by_name(tmp_path: Path) -> None:
+    folders = [str(zoo.save(name, tmp_path / name)) for name in ("gpt2", "gpt_neox")]
+    found = perform("vocabulary", {"models": folders, "points": 50}, out=tmp_path / "run")
+    assert {row.step for row in found.rows} == {None}
+    assert [cells[:2] for cells in story(found.rows).tables[0].cells] == [
+        ["gpt2", "input"],
+        ["gpt_neox", "input"],
+        ["gpt_neox", "output"],
+    ]
+    apart = [str(perform("vocabulary", {"models": [folder]}).verdict) for folder in folders]
+    told = [f"{name}: {one[0].lower()}{one[1:]}" for name, one in zip(("gpt2", "gpt_neox"), apart, strict=True)]
+    assert str(found.verdict) == " ".join(told)
+    run = open_run(tmp_path / "run")
+    assert [(one["site"], one["of"]) for one in pictures(run, run.arrays())] == [
+        ("vocabulary.input", "gpt2"),
+        ("vocabulary.input", "gpt_neox"),
+        ("vocabulary.output", "gpt_neox"),
+    ]
+    assert [panel.get_title("left") for panel in figure_m4(run).axes[:2]] == ["gpt2", "gpt_neox"]
+    inputs, outputs = figure_m1(run).axes[:2]
+    assert {line.get_linestyle() for line in inputs.get_lines()} == {"None"}
+    assert {round(float(x)) for line in outputs.get_lines() for x in line.get_xdata()} == {1}  # of the second model

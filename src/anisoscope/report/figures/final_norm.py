@@ -94,19 +94,18 @@ def figure_m2(run: Run) -> Figure:
 
 
 def figure_m3(run: Run) -> Figure:
-    """Bias and gain; implied and measured cosine; ablations: over steps, else over the blocks of one model."""
+    """Bias and gain; implied and measured cosine; ablations: over steps, over the blocks of one model, or by model."""
     import matplotlib.pyplot as plt
 
     norms = closing_norms(run.rows())
     if not norms:
         raise StoreError("no norm closes anything in this run", where=run.folder, do="give a run of `final-norm`")
     along, label = _axis(norms)
+    once = {norm.model: norm for norm in norms} if all(norm.step is None for norm in norms) else {}
     with style():
+        if len(once) > 1 or len(along) == 1:
+            return _measured_once(list(once.values()) or norms)
         figure, (left, middle, right) = plt.subplots(1, 3, figsize=(WIDE, 2.5), layout="constrained")
-        if len(along) == 1:
-            _of_one_norm((left, middle, right), along[0][1])
-            heading(figure, f"M3  {shown_name(norms[0].model)}, {norms[0].site}")
-            return figure
         _parameters(left, along)
         for metric, text, shade in _COSINES:
             _line(middle, [(x, norm.row(metric)) for x, norm in along], text, shade, dashed=shade == INK)
@@ -124,6 +123,22 @@ def figure_m3(run: Run) -> Figure:
     return figure
 
 
+def _measured_once(norms: Sequence[ClosingNorm]) -> Figure:
+    """The last norm of each model that is no series: a line of panels each."""
+    import matplotlib.pyplot as plt
+
+    figure, lines = plt.subplots(
+        len(norms), 3, figsize=(WIDE, 0.4 + 2.1 * len(norms)), squeeze=False, layout="constrained"
+    )
+    for panels, norm in zip(lines, norms, strict=True):
+        _of_one_norm(panels, norm)
+        if len(norms) > 1:
+            panels[0].set_ylabel(f"{shown_name(norm.model)}\n{norm.site}")
+    one = f"{shown_name(norms[0].model)}, {norms[0].site}"
+    heading(figure, f"M3  {one if len(norms) == 1 else 'The last norm of each model'}")
+    return figure
+
+
 def _of_one_norm(panels: Sequence[Axes], norm: ClosingNorm) -> None:
     """A norm that was measured once: named bars in place of lines of one point."""
     left, middle, right = panels
@@ -134,7 +149,7 @@ def _of_one_norm(panels: Sequence[Axes], norm: ClosingNorm) -> None:
     _bars(right, [(text, norm.ablated(name), colour(index + 1)) for index, (name, text) in enumerate(kept.items())])
     left.set_title("parameters of the norm")
     middle.set(title="mean cosine", xlim=(min(-0.04, middle.get_xlim()[0]), 1.04))
-    right.set(title="after the norm, ablated", xlim=(min(-0.04, right.get_xlim()[0]), 1.04))
+    right.set(title="after, ablated", xlim=(min(-0.04, right.get_xlim()[0]), 1.04))
 
 
 def _bars(panel: Axes, named: Sequence[tuple[str, Row | None, str]]) -> None:

@@ -43,8 +43,8 @@ def figure_m1(run: Run) -> Figure:
                     ("partition_one_sided", "-", "one-sided"),
                     ("partition_both", "--", "±"),
                 ):
-                    _line(panel, run.rows(site=where, metric=metric), line, shade, f"{text}, {convention}")
-            _reference(panel, run.rows(site=site, metric="partition_one_sided"))
+                    _line(panel, run.rows(site=where, metric=metric), _apart(run), line, shade, f"{text}, {convention}")
+            _reference(panel, run.rows(site=site, metric="partition_one_sided"), _apart(run))
             panel.set(title=_matrix_name(run, site), ylim=(-0.03, 1.05))
             _step_axis(panel, run)
         panels[0].set_ylabel("$I(W)$")
@@ -59,6 +59,7 @@ def figure_m4(run: Run) -> Figure:
 
     arrays, sites = run.arrays(), _sites(run)
     steps = sorted({int(name.split("/")[0]) for name in arrays if name[0].isdecimal()})
+    models = _apart(run)
     shown = [steps[round(k)] for k in np.linspace(0, len(steps) - 1, min(_PANELS, len(steps)))]
     with style():
         width = min(WIDE, max(COLUMN, 1.5 * len(shown) + 0.4))
@@ -71,15 +72,24 @@ def figure_m4(run: Run) -> Figure:
         )
         for line, site in zip(panels, sites, strict=True):
             for panel, step in zip(line, shown, strict=True):
+                if f"{step}/{site}/points" not in arrays:  # a model without this matrix
+                    panel.set_axis_off()
+                    continue
                 _scatter(panel, arrays, f"{step}/{site}")
                 if len(steps) > 1:
-                    panel.set_title(f"step {step:,}", fontweight="normal")
+                    panel.set_title(models[step] if models else f"step {step:,}", fontweight="normal")
             line[0].set_ylabel(f"{_matrix_name(run, site)}\nsecond direction")
         for panel in panels[-1]:
             panel.set_xlabel("first direction")
         _count_key(figure, panels, arrays)
         heading(figure, f"M4  {_model(run)}")
     return figure
+
+
+def _apart(run: Run) -> list[str]:
+    """The names of models that are no series, in the order of their arrays."""
+    rows = run.rows(metric="partition_one_sided")
+    return list(dict.fromkeys(shown_name(row.model) for row in rows if row.step is None))
 
 
 def _sites(run: Run) -> list[str]:
@@ -89,15 +99,19 @@ def _sites(run: Run) -> list[str]:
     return found
 
 
-def _line(panel: Axes, rows: Sequence[Row], line: str, shade: str, label: str) -> None:
+def _places(rows: Sequence[Row], models: Sequence[str]) -> list[float]:
+    """The step of each row, or the place of its model among those that are no series."""
+    return [models.index(shown_name(row.model)) if row.step is None else row.step for row in rows]
+
+
+def _line(panel: Axes, rows: Sequence[Row], models: Sequence[str], line: str, shade: str, label: str) -> None:
     rows = [row for row in rows if row.value is not None]
-    along = len({row.step for row in rows}) > 1
-    shift = -0.12 if label.startswith("raw") else 0.12
-    x = [row.step or 0 if along else place + shift for place, row in enumerate(rows)]
+    shift = 0.0 if not models else -0.12 if label.startswith("raw") else 0.12
+    x = [place + shift for place in _places(rows, models)]
     panel.plot(
         x,
         np.array([row.value for row in rows], float),
-        line if along else "",
+        linestyle="none" if models else line,
         color=shade,
         marker="o",
         markersize=3 if line == "-" else 6,
@@ -107,14 +121,14 @@ def _line(panel: Axes, rows: Sequence[Row], line: str, shade: str, label: str) -
     )
 
 
-def _reference(panel: Axes, rows: Sequence[Row]) -> None:
+def _reference(panel: Axes, rows: Sequence[Row], models: Sequence[str]) -> None:
     """I of random directions with the norms of W: the null over steps, or a level per model."""
     rows = [row for row in rows if row.null is not None]
     y, label = np.array([row.null for row in rows], float), "random directions,\nsame norms"
-    if len({row.step for row in rows}) > 1:
-        panel.plot([row.step or 0 for row in rows], y, ":", color=NULL, linewidth=1, label=label)
+    places = np.array(_places(rows, models))
+    if not models:
+        panel.plot(places, y, ":", color=NULL, linewidth=1, label=label)
     else:
-        places = np.arange(len(rows))
         panel.hlines(y, places - 0.3, places + 0.3, linestyles=":", colors=NULL, linewidth=1, label=label)
 
 
@@ -161,11 +175,11 @@ def _count_key(figure: Figure, panels: Any, arrays: dict[str, np.ndarray]) -> No
 def _step_axis(panel: Axes, run: Run) -> None:
     """Training steps, or the names of models that were measured once."""
     rows = run.rows(metric="partition_one_sided")
-    if len({row.step for row in rows}) > 1:
-        step_axis(panel, np.unique([row.step or 0 for row in rows]))
+    models = _apart(run)
+    if not models:
+        step_axis(panel, np.unique(_places(rows, models)))
         panel.set_xlabel("training step")
         return
-    models = list(dict.fromkeys(shown_name(row.model) for row in rows))
     panel.set_xticks(range(len(models)), models)
     panel.set_xlim(-0.5, len(models) - 0.5)
 

@@ -17,6 +17,7 @@ from pydantic import Field
 from anisoscope.errors import InputError
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import option
+from anisoscope.runs.story import percent
 from anisoscope.runs.study import RUNS_MODEL, Findings, Study, lost, words_of
 from anisoscope.runs.table import Row
 from anisoscope.studies import folds
@@ -55,6 +56,7 @@ def measure(job: Job) -> Findings:
             "too little, or too wide, to advise on", got=got, expected=f"{folds.FEWEST} vectors, 4096 dimensions"
         )
     fitted = fit_sums(cloud.sums.sum_x, cloud.sums.second, n)
+    folds.check_directions(fitted, cloud.sample.x)
     groups = variants(fitted, cloud.sample.x, kept_dims(job.settings.dims, d))
     search = _searched(cloud, groups, job.settings.probes, k=min(NEIGHBOURS, n - 2))
     protocol = _protocol(cloud, search, job.settings.seed)
@@ -63,6 +65,8 @@ def measure(job: Job) -> Findings:
     if pairs is not None:
         found, said = _labelled_rows(job, pairs, groups)
         rows, notes = rows + found, notes + said
+    if (tied := search.tied()) > 0.01:
+        notes.append(f"{percent(tied)} of the rows have tenth and eleventh neighbours alike: either may count as lost")
     if n < 10 * d:
         notes.append(f"{n} vectors in {d} dimensions: whitening needs ten times d")
     data = {**cloud.part.about.get("data", {}), "rows": n}

@@ -16,6 +16,7 @@ from anisoscope.studies.advise.variants import Floats, Variant, mapped
 
 Numbers = NDArray[np.int64]
 NEIGHBOURS = 10
+_TIED = 2e-7  # the rounding of a cosine in float32
 
 
 class Best:
@@ -65,6 +66,9 @@ class Search:
         self.groups, self.own, self.k = groups, own, k
         self.asked = {v: v.asked(mapped(queries, group[0])) for group in groups for v in group}
         self.best = {v: Best(len(queries), k) for group in groups for v in group}
+        self.best[groups[0][0]] = Best(
+            len(queries), k + 1
+        )  # one more, to see where the last is no nearer than the next
 
     def add(self, x: NDArray[np.floating], numbers: Numbers) -> None:
         """Consider the rows of a block; their numbers rise."""
@@ -81,8 +85,13 @@ class Search:
 
     def overlap(self) -> dict[Variant, NDArray[np.float64]]:
         """Of every query, the share of its nearest rows under the first variant that each variant keeps."""
-        reference = self.best[self.groups[0][0]].numbers
-        return {variant: overlaps(best.numbers, reference) for variant, best in self.best.items()}
+        reference = self.best[self.groups[0][0]].numbers[:, : self.k]
+        return {variant: overlaps(best.numbers[:, : self.k], reference) for variant, best in self.best.items()}
+
+    def tied(self) -> float:
+        """The share of queries whose last neighbour under the first variant is as near as the next."""
+        scores = self.best[self.groups[0][0]].scores
+        return float((scores[:, -2] - scores[:, -1] < _TIED).mean())
 
 
 def overlaps(found: Numbers, reference: Numbers) -> NDArray[np.float64]:

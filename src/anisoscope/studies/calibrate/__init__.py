@@ -30,7 +30,7 @@ from anisoscope.runs.study import Findings, Study
 from anisoscope.runs.table import Row, row_of
 from anisoscope.runs.work.collected import Collected, Part
 from anisoscope.studies import folds
-from anisoscope.studies.calibrate.advice import LEVELS, advice, percentiles, story
+from anisoscope.studies.calibrate.advice import LEVELS, WORDS, advice, percentiles, story
 from anisoscope.studies.hubs import hubs_among, ids_of, shortened, texts_of
 from anisoscope.studies.pairs import (
     PairSettings,
@@ -111,17 +111,19 @@ def conclude(settings: CalibrateSettings, collected: Collected) -> Findings:
     hubs = _hubs(held, part)
     if "queries" in collected:
         held = with_queries(collected["queries"], held)
-    correct = {name: partial(split.fitted.apply, name) for name in corrections.NAMES}
+    names = [name for name, method in corrections.NAMES.items() if split.leaves(method)]
+    correct = {name: partial(split.fitted.apply, name) for name in names}
     estimates, cosines = measure_floor(held, correct, rates=settings.rate)
     judged = f"held out, fitted on {split.n_fit} rows"
     rows = _rows(estimates, judged) + percentiles(cosines["raw"]) + _rows({"raw": hubs}, "held out")
     notes = list(split.left_out)
+    notes += [f"{WORDS[name]} leaves nothing but rounding errors" for name in corrections.NAMES if name not in names]
     if settings.pairs is not None:
         data, said = labelled(read_pairs(settings.pairs), collected)
         notes += said
         if data is not None:
             words = f"{len(data.judged)} queries, {len(data.documents)} documents"
-            rows += _rows(_searched(data, split.whole, settings), words) + _rows({"raw": _answers(data)}, words)
+            rows += _rows(_searched(data, split.whole, settings, names), words) + _rows({"raw": _answers(data)}, words)
     d = held.rows.shape[1]
     if split.n_fit < 10 * d:
         notes.append(f"fitted on {split.n_fit} vectors in {d} dimensions: whitening needs ten times d")
@@ -135,10 +137,10 @@ def conclude(settings: CalibrateSettings, collected: Collected) -> Findings:
 
 
 def _searched(
-    data: Labelled, fitted: corrections.Corrections, settings: CalibrateSettings
+    data: Labelled, fitted: corrections.Corrections, settings: CalibrateSettings, names: Sequence[str]
 ) -> dict[str, list[Estimate]]:
     """What every correction, fitted on all rows (which have no labels), does to search."""
-    found = search_maps(data, {name: partial(fitted.apply, name) for name in corrections.NAMES}, seed=settings.seed)
+    found = search_maps(data, {name: partial(fitted.apply, name) for name in names}, seed=settings.seed)
     return retrieval_estimates(found, data.labels, settings.rate)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from anisoscope.runs.story import Story, Table, interval, number, percent
+from anisoscope.runs.story import Story, Table, cosine, interval, number, percent
 from anisoscope.runs.table import Row
 from anisoscope.studies.hubs import told_hubs
 
@@ -24,6 +24,7 @@ WORDS = {
 _SHORT = {**WORDS, "without_top": "top removed"}
 LEVELS = np.concatenate([np.linspace(0, 0.99, 100), 1 - np.geomspace(0.009, 1e-5, 60)])
 _STEP = 0.05
+_EQUAL, _ROUNDING = 1e-9, 1e-6  # of cosines
 _TOLD = (0.5, 0.9, 0.95, 0.99, 0.999)
 
 
@@ -48,10 +49,12 @@ def advice(rows: Sequence[Row]) -> str:
     thresholds = {row.site: row for row in rows if row.metric == "threshold" and row.at == usual_rate(rows)}
     raw = thresholds["raw"]
     floor, spread = value["raw", "floor_mean"], value["raw", "floor_sd"]
-    said = [
-        f"Unrelated pairs have cosine {floor.value:z.2f} on average (sd {spread.value:.2f}); "
-        f"a similarity means something above {raw.value:z.2f} ({percent(raw.at)} false positives)."
-    ]
+    assert floor.value is not None
+    assert raw.value is not None
+    above = f"a similarity means something above {cosine(raw.value)} ({percent(raw.at)} false positives)"
+    if raw.value > 1 - _EQUAL:
+        above = f"more than {percent(raw.at)} of them are equal, so that no threshold has so few false positives"
+    said = [f"Unrelated pairs have cosine {cosine(floor.value)} on average (sd {spread.value:.2f}); {above}."]
     searched = [row for row in rows if row.metric == "ndcg_difference"]
     return " ".join([*said, *(_by_search(searched, value) if searched else _by_threshold(thresholds, value))])
 
@@ -62,13 +65,16 @@ def _by_threshold(thresholds: dict[str, Row], value: dict[tuple[str, str], Row])
     better = {site: row for site, row in others.items() if _below(row, raw)}
     if better:
         site = min(better, key=lambda name: better[name].value or 0.0)
+        to = cosine(better[site].value or 0.0)
         said.append(
-            f"{WORDS[site].capitalize()} lowers it most, to {better[site].value:.2f}{_cost(value, site)}; whether "
-            "search gets better only labelled pairs can say (--pairs)."
+            f"{WORDS[site].capitalize()} lowers it most, to {to}{_cost(value, site)}; whether search gets better only "
+            "labelled pairs can say (--pairs)."
         )
     else:
         said.append("No correction lowers the threshold by more than its interval.")
-    worse = [f"{WORDS[site]} raises it to {row.value:.2f}" for site, row in others.items() if _below(raw, row)]
+    worse = [
+        f"{WORDS[site]} raises it to {cosine(row.value or 0.0)}" for site, row in others.items() if _below(raw, row)
+    ]
     return [*said, *([f"Beware: {' and '.join(worse)}."] if worse else [])]
 
 
@@ -104,7 +110,7 @@ def _below(one: Row, other: Row) -> bool:
     """Whether a threshold is lower than another by more than both intervals allow."""
     if one.high is None or other.low is None:
         return False
-    return one.high < other.low
+    return one.high < other.low - _ROUNDING
 
 
 def story(rows: Sequence[Row]) -> Story:

@@ -81,18 +81,25 @@ def kinds() -> Mapping[str, Any]:
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """The last closing norm at the last step: what is measured around it, what it implies, what ablations leave."""
+    """The last closing norm (at the last step): what is measured around it, what it implies, what ablations leave."""
     last = max((row.step for row in rows if row.step is not None), default=None)
-    value = {(row.site, row.metric): row.value for row in rows if row.step == last and row.positions == "all"}
+    models = list(dict.fromkeys(row.model for row in rows if row.step == last))
+    sentences = [_sentence([row for row in rows if row.model == model and row.step == last]) for model in models]
+    if len(models) > 1:
+        return " ".join(f"{model}: {sentence}" for model, sentence in zip(models, sentences, strict=True))
+    return sentences[0] if last is None else f"At step {last:,}, {sentences[0]}"
+
+
+def _sentence(rows: Sequence[Row]) -> str:
+    value = {(row.site, row.metric): row.value for row in rows if row.positions == "all"}
     closed = [site for site, metric in value if metric == "cosine_above_implied"]
     if not closed:
         return "No norm closes the stack or its blocks."
     site = closed[-1]
     cosine = {name: _words(value[site if not name else f"{site}.{name}", "mean_cosine"]) for name in ("", *ABLATIONS)}
     ablated = ", ".join(f"{cosine[name]} {words}" for name, words in ABLATIONS.items())
-    when = "" if last is None else f"At step {last:,}, "
     return (
-        f"{when}{site}: mean cosine {_words(value[site, 'mean_cosine_before'])} before the norm and {cosine['']} after "
+        f"{site}: mean cosine {_words(value[site, 'mean_cosine_before'])} before the norm and {cosine['']} after "
         f"it, where gain and bias alone imply {_words(value[site, 'implied_cosine'])}; after it {ablated}."
     )
 
@@ -112,15 +119,26 @@ _ABLATED = {"without_bias": "b = 0", "unit_gain": "g = 1", "mean_removed": "no m
 
 
 def story(rows: Sequence[Row]) -> Story:
-    """One line for each norm that closes: its bias, implied and measured cosine, ablations; all norms on request."""
-    cells = {(row.step, row.site, row.metric): row.value for row in rows if row.positions == "all" and row.at is None}
-    series = any(step is not None for step, _, _ in cells)
-    first = ("step", "site") if series else ("site",)
+    """One line for each norm that closes: its bias, implied and measured cosine, ablations; all norms on request.
+
+    A series is one table, by step; other models have one each.
+    """
+    kept = [row for row in rows if row.positions == "all" and row.at is None]
+    if any(row.step is not None for row in kept):
+        return _tables(kept)
+    models = dict.fromkeys(row.model for row in kept)
+    told = [_tables([row for row in kept if row.model == model], of=model) for model in models]
+    return Story([table for one in told for table in one.tables], more=[table for one in told for table in one.more])
+
+
+def _tables(rows: Sequence[Row], of: str = "") -> Story:
+    cells = {(row.step, row.site, row.metric): row.value for row in rows}
+    first = ("site",) if of else ("step", "site")
 
     def table(marks: str, columns: Sequence[str], values: Any, title: str) -> Table:
         places = [(step, site) for step, site, metric in cells if metric == marks]
-        body = [[*([f"{s:,}"] if series else []), site, *map(_short, values(s, site))] for s, site in places]
-        return Table((*first, *columns), body, title=title, text=len(first))
+        body = [[*([] if of else [f"{s:,}"]), site, *map(_short, values(s, site))] for s, site in places]
+        return Table((*first, *columns), body, title=f"{title} of {of}" if of else title, text=len(first))
 
     def around(step: int | None, site: str) -> list[float | None]:
         after = [cells.get((step, f"{site}.{name}", "mean_cosine")) for name in _ABLATED]
@@ -147,8 +165,8 @@ STUDY = Study(
 What the norms do: gains and biases, the cosine that they alone imply, cosine before and after, ablations.
 
 The final norm, or where there is none (BERT) the norm that every block ends in: measured before and after it, with its
-bias at zero, with its gain at one, and with the common mean removed before it. Several models are checkpoints in order
-of training.
+bias at zero, with its gain at one, and with the common mean removed before it. Checkpoints of one training (names that
+differ in their step alone) are told by step.
 
 Examples:
   anisoscope final-norm EleutherAI/pythia-70m

@@ -25,7 +25,7 @@ from anisoscope.geometry.corrections import METHODS, Affine, Corrections
 from anisoscope.inference.estimates import Estimate
 from anisoscope.inference.floor import HeldOut, measure_floor
 from anisoscope.inference.retrieval import Found, Labelled, of_queries, retrieval_estimates
-from anisoscope.runs.story import percent
+from anisoscope.runs.story import cosine, percent
 from anisoscope.studies.folds import Split
 from anisoscope.studies.pairs import search_maps
 from anisoscope.studies.remedy.estimator import LEVELS
@@ -69,7 +69,11 @@ def choose(
     d = len(split.whole.mean)
     if dims is not None and not 1 < dims <= d:
         raise UsageError("so many dimensions cannot be kept", got=dims, expected=f"2 to {d}")
-    asked = list(METHODS) if method == "best" else [] if method == "none" else [method]
+    asked = (
+        [name for name in METHODS if split.leaves(name)] if method == "best" else [] if method == "none" else [method]
+    )
+    if not all(map(split.leaves, asked)):
+        raise UsageError("this method leaves nothing of these vectors but rounding errors", got=method)
     held, sides = split.held, _sides(split.fitted, asked, dims, None if queries is None else queries.fitted.mean)
     if queries is not None:
         held = HeldOut(queries.held.rows, queries.held.keys, against=held.rows)
@@ -132,7 +136,7 @@ def is_worth(estimates: Sequence[Estimate]) -> bool:
 def _sentence(estimates: Mapping[str, Sequence[Estimate]], method: str, *, asked_best: bool) -> str:
     """What the method does to the floor, the threshold, the best match and the neighbours."""
     before = _values(estimates["raw"])
-    floor = f"Unrelated pairs have cosine {before['floor_mean']:z.2f} on average"
+    floor = f"Unrelated pairs have cosine {cosine(before['floor_mean'])} on average"
     search = _search_words(estimates, method)
     if method == "none":
         why = _why_none(estimates, before)
@@ -142,8 +146,8 @@ def _sentence(estimates: Mapping[str, Sequence[Estimate]], method: str, *, asked
     after = _values(estimates[method])
     helps = "helps" if is_worth(estimates[method]) else "is not shown to help"
     said = (
-        f"{floor}, {after['floor_mean']:z.2f} after {WORDS[method]}; the threshold at {percent(RATE)} goes from "
-        f"{before['threshold']:.2f} to {after['threshold']:.2f}. "
+        f"{floor}, {cosine(after['floor_mean'])} after {WORDS[method]}; the threshold at {percent(RATE)} goes from "
+        f"{cosine(before['threshold'])} to {cosine(after['threshold'])}. "
     ) + (
         search
         or f"It {helps}: the best match stands {after['nearest_gap']:.1f} sd above the floor, "

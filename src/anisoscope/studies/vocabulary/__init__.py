@@ -1,7 +1,7 @@
 """The vocabulary matrices of a model: I(W), cosine, drift, spectrum.
 
-As measured by *Anisotropy is Not Inherent to Transformers*, and more (`matrices`). Several models are checkpoints in
-order of training. No forward pass: the matrices are read, and a text, if one is given, is only tokenised.
+As measured by *Anisotropy is Not Inherent to Transformers*, and more (`matrices`). Models whose names differ in
+their step alone are a series. No forward pass: the matrices are read, and a text, if one is given, is only tokenised.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ def measure(job: Job) -> Findings:
     models: dict[str, Any] = {}
     texts: dict[str, int] = {}
     with track("measuring vocabularies", total=len(steps), unit="models") as bar:
-        for (label, model), step in zip(job.models(head=settings.head), steps, strict=True):
+        for place, ((label, model), step) in enumerate(zip(job.models(head=settings.head), steps, strict=True)):
             counts = None if text is None else token_counts(model, text, limit=settings.limit)
             options = {name: getattr(settings, name) for name in ("points", "sample", "seed")}
-            found, pictures = measure_vocabulary(model, label=label, step=step, counts=counts, texts=texts, **options)
+            options |= {"label": label, "step": step, "place": place}
+            found, pictures = measure_vocabulary(model, counts=counts, texts=texts, **options)
             rows += found
             arrays |= pictures
             about = {"name": model.name, "revision": model.revision, "family": model.family}
@@ -60,11 +61,20 @@ def measure(job: Job) -> Findings:
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """Each matrix at the last step: I(W) against its reference, and how much of the energy its mean row carries."""
+    """Each matrix (at the last step): I(W) against its reference, and how much of the energy its mean row carries."""
     last = max((row.step for row in rows if row.step is not None), default=None)
+    models = list(dict.fromkeys(row.model for row in rows if row.step == last))
+    sentences = [_sentence([row for row in rows if row.model == model and row.step == last]) for model in models]
+    if len(models) > 1:
+        return " ".join(f"{model}: {sentence}" for model, sentence in zip(models, sentences, strict=True))
+    sentence = sentences[0] if last is None else f"at step {last:,}, {sentences[0]}"
+    return sentence[:1].upper() + sentence[1:]
+
+
+def _sentence(rows: Sequence[Row]) -> str:
     said = []
     for site in SITES:
-        mine = {row.metric: row for row in rows if row.site == site and row.step == last and row.positions == "all"}
+        mine = {row.metric: row for row in rows if row.site == site and row.positions == "all"}
         if mine:
             found = mine["partition_one_sided"]
             said.append(
@@ -72,9 +82,7 @@ def verdict(rows: Sequence[Row]) -> str:
                 f"{_words(found.null)}) and mean cosine {_words(mine['mean_cosine'].value)}; its mean row carries "
                 f"{_words(mine['drift_ratio'].value)} of its energy"
             )
-    when = "" if last is None else f"at step {last:,}, "
-    sentence = f"{when}{', and '.join(said)}."
-    return sentence[:1].upper() + sentence[1:]
+    return f"{', and '.join(said)}."
 
 
 def _words(value: float | None) -> str:
@@ -115,8 +123,8 @@ STUDY = Study(
     help="""
 Measure the input and output vocabulary matrices: I(W) in both conventions, cosine, drift, spectrum.
 
-Raw and centred, against random directions of the same norms; no data is needed. Several models are checkpoints in order
-of training: over them this is the measurement of "Anisotropy is Not Inherent to Transformers".
+Raw and centred, against random directions of the same norms; no data is needed. Over checkpoints of one training (names
+that differ in their step alone) this is the measurement of "Anisotropy is Not Inherent to Transformers".
 
 Examples:
   anisoscope vocabulary EleutherAI/pythia-70m

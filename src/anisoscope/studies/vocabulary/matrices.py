@@ -57,12 +57,14 @@ def measure_vocabulary(
     *,
     label: str = "",
     step: int | None = None,
+    place: int = 0,
     counts: Counts | None = None,
     texts: dict[str, int] | None = None,
     **options: Any,
 ) -> tuple[list[Row], dict[str, Array]]:
     """The rows of all matrices of a model, and the arrays of the figures by `<step>/<site>/<name>`.
 
+    A model that is not of a series has its `place` among the others instead of a step.
     `counts`: how often each token occurs; `texts` numbers the tokens that the picture shows, and grows by those of this
     model; `options` are those of `measure_matrix`.
     """
@@ -77,7 +79,7 @@ def measure_vocabulary(
             numbers = [-1 if name is None else texts.setdefault(name, len(texts)) for name in told]
             pictures["points.text"] = np.array(numbers, np.int32)
         rows += [replace(row, model=label or model.name, revision=model.revision, step=step) for row in measured]
-        arrays |= {f"{0 if step is None else step}/{matrix.site}/{name}": a for name, a in pictures.items()}
+        arrays |= {f"{place if step is None else step}/{matrix.site}/{name}": a for name, a in pictures.items()}
     return rows, arrays
 
 

@@ -16,10 +16,14 @@ EACH = 1500
 
 
 def pictures(run: Run, arrays: Mapping[str, NDArray[Any]]) -> Iterator[dict[str, Any]]:
+    rows = run.rows(metric="partition_one_sided")
+    models = list(dict.fromkeys(row.model for row in rows if row.step is None))
     for parts, points in find(arrays, "points"):
         told = texts_of(arrays, name_of("points", **parts))
         texts = None if told is None else [told[0][k] if k >= 0 else None for k in told[1].tolist()]
-        yield {"site": parts["site"], "step": int(parts["step"]), "points": points, "texts": texts}
+        at = int(parts["step"])
+        of = models[at] if models else f"step {at:,}"
+        yield {"site": parts["site"], "of": of, "points": points, "texts": texts}
 
 
 def thin(clouds: Sequence[dict[str, Any]]) -> None:

@@ -65,10 +65,7 @@ function scattered(cloud, t) {
 }
 
 function drawTokens(host, clouds) {
-  const name = ({ run, site, step }) => {
-    const models = distinct(SUBJECTS.filter((one) => one.run === run).map((one) => one.model));
-    return models.length > 1 ? `${matrix(site)}, step ${number(step)}` : `${matrix(site)} of ${models[0]}`;
-  };
+  const name = ({ site, of }) => `${matrix(site)} of ${of}`;
   const view = new View("tokens", { at: clouds.length - 1 }, { allowed: { at: () => [...clouds.keys()] } });
   if (clouds.length > 1) {
     select(controls(host), "Matrix", options([...clouds.keys()], (k) => name(clouds[k])), view, "at");
