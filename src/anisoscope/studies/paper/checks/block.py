@@ -203,7 +203,7 @@ def _factors(evidence: Evidence, label: str, metric: str, sign: int) -> Array:
 
 
 def judge_growth(read: Growth) -> Seen:
-    good = ((read.sequence > read.row) & (read.sequence > 1)).all(1)
+    good = np.asarray(((read.sequence > read.row) & (read.sequence > 1)).all(1))
     (row_most, row_least), (most, least) = read.row.mean(0), read.sequence.mean(0)
     words = (
         f"in {int(good.sum())} of {len(good)} draws; on average the largest of a row ×{row_most:.3g}, of a sequence "
