@@ -64,6 +64,25 @@ def test_lines_that_lie_on_each_other_are_both_seen(opened, tmp_path):
     assert labels[1] == f"{labels[1].split(' (')[0]} (on the line of {labels[0]})"
 
 
+def test_the_name_of_the_null_keeps_away_from_points(opened, tmp_path):
+    """Under the right end of its line, unless points are there: over it, or at the left."""
+    for name, cosines, place in (
+        ("high", (0.2, 0.4, 0.6, 0.8), (1, "top")),
+        ("falls", (0.8, 0.4, 0.1, -0.04), (0, "top")),
+    ):
+        rows = [
+            Row(model="m", site=f"block.{k}", layer=k, metric="mean_cosine", value=value, null=0.0, n=500)
+            for k, value in enumerate(cosines)
+        ]
+        run = write_run(tmp_path / name, command="measure", settings={}, protocol={}, rows=rows)
+        chart = opened(write_page([run], tmp_path / f"{name}.html")).locator("#layers figure")
+        drawn(chart)
+        marks = chart.locator(".plot").evaluate(
+            "plot => plot.layout.annotations.map(({text, x, yanchor}) => [text, x, yanchor])"
+        )
+        assert [(x, anchor) for text, x, anchor in marks if text.startswith("isotropic")] == [place]
+
+
 def test_clouds_that_lie_on_each_other_are_both_seen(opened, tmp_path):
     runs = [report_runs.vectors_run(tmp_path / name) for name in ("before", "after")]
     page = opened(write_page(runs, tmp_path / "twice.html"))

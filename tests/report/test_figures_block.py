@@ -14,7 +14,7 @@ from transformers import BertConfig
 import zoo
 from anisoscope.errors import StoreError
 from anisoscope.geometry.nulls.isotropic import cosine_cdf, cosine_quantile
-from anisoscope.report.figures import block, final_norm, null, vocabulary
+from anisoscope.report.figures import block, final_norm, measure, null, vocabulary
 from anisoscope.report.figures.style import save
 from anisoscope.runs.perform import perform
 from anisoscope.runs.store import Run, write_run
@@ -143,6 +143,67 @@ def test_figure_18_puts_sites_at_their_dimension_above_the_quantile(tmp_path: Pa
     height = np.interp(64, curve.get_xdata(), curve.get_ydata())
     assert height == pytest.approx(float(cosine_quantile(0.95, 64)), abs=0.01)
     assert len(points.get_xdata()) == 2
+
+
+def test_models_of_one_dimension_are_told_apart_in_figure_18(tmp_path: Path) -> None:
+    rows = [
+        Row(model=f"owner/m{k:02}", site=f"block.{site}", metric=metric, value=value)
+        for k in range(20)
+        for site in range(3)
+        for metric, value in (("mean_cosine", 0.3 + 0.1 * site), ("dimension", 64.0))
+    ]
+    figure = null.figure_18([stored(tmp_path / "run", "measure", rows)])
+    (axes,) = figure.axes
+    models = [line for line in axes.lines if line.get_label().startswith("m")]
+    assert len({(line.get_color(), line.get_marker()) for line in models}) == 20
+    columns = [float(x) for line in models for x in set(line.get_xdata())]
+    assert len(set(columns)) == 20  # a column each
+    assert np.abs(np.log(np.array(columns) / 64)).max() < 0.16
+    assert not axes.texts  # the null is named in the legend, not over points
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == 21
+    assert any("95 % of isotropic pairs" in text.get_text() for text in legend.get_texts())
+
+
+def test_the_legends_of_m3_hide_no_curve(tmp_path: Path) -> None:
+    values = {"gain_norm": 6.0, "bias_norm": 1.0, "bias_over_gain": 0.2, "cosine_implied": 0.04, "mean_cosine": 0.9}
+    rows = [
+        Row(model="m", step=step, site="final_norm", metric=metric, value=value * (1 + k) / 3)
+        for k, step in enumerate((0, 64, 8192))
+        for metric, value in {**values, "cosine_above_implied": 0.5}.items()
+    ]
+    figure = final_norm.figure_m3(stored(tmp_path / "run", "final-norm", rows))
+    figure.canvas.draw()
+    legends = [axes.get_legend() for axes in figure.axes if axes.get_legend() is not None]
+    assert legends
+    for legend in legends:
+        assert not any(legend.get_window_extent().overlaps(axes.get_window_extent()) for axes in figure.axes)
+
+
+@pytest.mark.parametrize("number", ["6a", "6b", "7", "8a", "8b", "9", "10"])
+def test_the_title_of_a_block_begins_with_the_number_of_the_paper(block_run: Run, number: str) -> None:
+    figure = getattr(block, f"figure_{number}")(block_run, model="bert")
+    assert any(text.get_text().startswith(f"{number}  ") for text in figure.findobj(plt.Text))
+
+
+def test_a_stand_in_is_called_one_in_titles_curves_and_ticks(tmp_path: Path) -> None:
+    name = "stand-in/pythia-70m"
+    values = {"mean_cosine": 0.5, "dimension": 64.0, "spearman_drift_norm": 0.4, "spearman_drift_norm_p": 0.2}
+    norms = {"mean_cosine_inter": 0.4, "gain_norm": 6.0, "bias_norm": 1.0, "cosine_above_implied": 0.5}
+    rows = [Row(model=name, site="final_norm", metric=m, value=v) for m, v in {**values, **norms}.items()]
+    rows += [Row(model=name, site="vocabulary.output", metric="partition_one_sided", value=0.5)]
+    run = stored(tmp_path / "run", "measure", rows, {"0/vocabulary.output/points": np.arange(8.0).reshape(4, 2)})
+    drawn = [measure.figure_layers(run), measure.figure_drift_tests(run), null.figure_18([run])]
+    drawn += [
+        vocabulary.figure_m1(run),
+        vocabulary.figure_m4(run),
+        final_norm.figure_m2(run),
+        final_norm.figure_m3(run),
+    ]
+    for figure in drawn:
+        named = [text.get_text() for text in figure.findobj(plt.Text) if "pythia" in text.get_text()]
+        assert named
+        assert all(name in text for text in named)
 
 
 def test_vocabulary_figures_over_a_series(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -190,13 +192,70 @@ def test_a_title_begins_with_the_number_of_the_paper(run: Run, number: str) -> N
     assert any(text.get_text().startswith(f"{number}  ") for text in drawn.findobj(plt.Text))
 
 
-@pytest.mark.parametrize("number", ["12a", "12b", "21", "22"])
-def test_the_names_of_the_two_ends_of_paths_do_not_cover_each_other(run: Run, number: str) -> None:
+def crossing(figure) -> list[tuple[str, str]]:
+    """Pairs of words that cover each other."""
+    figure.canvas.draw()
+    panels = [axes for axes in figure.axes if axes.get_visible()]
+    aside = {tick for axes in panels for axis in (axes.xaxis, axes.yaxis) for tick in outside(axis)}
+    drawn = {part for owner in (figure, *panels) for part in owner.findobj(plt.Text)} - aside
+    boxes = {part: part.get_window_extent().padded(-1) for part in drawn if part.get_visible() and part.get_text()}
+    return [(one.get_text(), two.get_text()) for one, two in combinations(boxes, 2) if boxes[one].overlaps(boxes[two])]
+
+
+def outside(axis) -> list[plt.Text]:
+    """The labels of ticks beyond the ends of an axis, which are not drawn."""
+    low, high = sorted(axis.get_view_interval())
+    return [tick.label1 for tick in axis.get_major_ticks() if not low <= tick.get_loc() <= high]
+
+
+@pytest.fixture(scope="module", params=["doubling", "published"])
+def long_run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Run:
+    """Four layers at the steps of a small training that is looked at ever more rarely, and of the MultiBERTs."""
+    published = [*range(0, 200_000, 20_000), *range(200_000, 2_000_001, 100_000)]
+    steps = np.array([0, *2 ** np.arange(14)] if request.param == "doubling" else published)
+    short, rows = stored(tmp_path_factory.mktemp("short"), (0, 1)), []
+    for row in short.rows():
+        of_layers = (row.layer, 3) if row.layer == 0 else (row.layer,)
+        for layer in of_layers if row.step == 0 else ():
+            site = row.site.replace(f"block.{row.layer}", f"block.{layer}")
+            rows += [replace(row, layer=layer, site=site, step=int(step), value=3 * np.cos(step)) for step in steps]
+    long = {
+        name: array[np.arange(len(steps)) % len(array)] for name, array in short.arrays().items() if "share" not in name
+    }
+    arrays = short.arrays() | long | {f"seed-{seed}/steps": steps for seed in (0, 1)}
+    arrays |= {name.replace("block.0", "block.3"): array for name, array in arrays.items()}
+    folder = tmp_path_factory.mktemp("long")
+    return write_run(
+        folder, command="sweep", settings={}, protocol={}, rows=rows, arrays=arrays, model={"series": "made up"}
+    )
+
+
+@pytest.mark.parametrize("number", ["11", "12a", "12b", "13", "14", "19", "21", "23"])
+def test_no_words_cover_each_other(long_run: Run, number: str) -> None:
+    """Titles, ticks, names of heads, colours and captions."""
+    assert crossing(getattr(dynamics, f"figure_{number}")(long_run)) == []
+
+
+@pytest.mark.parametrize("number", ["13", "14", "23"])
+def test_ticks_are_steps_and_both_ends_are_among_them(long_run: Run, number: str) -> None:
+    drawn = getattr(dynamics, f"figure_{number}")(long_run)
+    steps = long_run.arrays()["seed-0/steps"]
+    for axes in drawn.axes:
+        ticks = axes.get_xticks()
+        assert {float(tick) for tick in ticks} <= {float(step) for step in steps}
+        assert (ticks[0], ticks[-1]) == (steps[0], steps[-1])
+        assert 3 <= len(ticks) <= 5
+
+
+@pytest.mark.parametrize(("number", "names"), [("11", ("queries", "keys")), ("12a", ("Q̄", "K̄")), ("21", ("Q̄", "K̄"))])
+def test_the_names_of_queries_and_keys_stand_outside_what_is_drawn(run: Run, number: str, names: tuple) -> None:
     drawn = getattr(dynamics, f"figure_{number}")(run)
     drawn.canvas.draw()
-    for axes in drawn.axes:
-        query, key = (part.get_window_extent() for part in axes.texts if part.get_text() in ("Q̄", "K̄"))
-        assert not query.overlaps(key)
+    for axes in drawn.axes if number != "11" else (drawn.axes[3], drawn.axes[7]):
+        found = [part for part in axes.texts if part.get_text() in names]
+        assert {part.get_text() for part in found} == set(names)
+        assert len({part.get_color() for part in found}) == 2
+        assert not any(axes.get_window_extent().overlaps(part.get_window_extent()) for part in found)
 
 
 def test_a_run_without_heads_says_what_it_lacks(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from anisoscope.errors import StoreError
 from anisoscope.report.figures.style import INK, NULL, WIDE, colour, heading, side_by_side, style
+from anisoscope.report.figures.style.curves import step_axis
 from anisoscope.report.figures.style.names import series_name, shown_name
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
@@ -105,7 +106,7 @@ def figure_m3(run: Run) -> Figure:
     with style():
         if len(once) > 1 or len(along) == 1:
             return _measured_once(list(once.values()) or norms)
-        figure, (left, middle, right) = plt.subplots(1, 3, figsize=(WIDE, 2.5), layout="constrained")
+        figure, (left, middle, right) = plt.subplots(1, 3, figsize=(WIDE, 2.7), layout="constrained")
         _parameters(left, along)
         for metric, text, shade in _COSINES:
             _line(middle, [(x, norm.row(metric)) for x, norm in along], text, shade, dashed=shade == INK)
@@ -115,10 +116,11 @@ def figure_m3(run: Run) -> Figure:
         right.set(title="after the norm, ablated", ylim=(min(-0.04, right.get_ylim()[0]), 1.04))
         for panel in (left, middle, right):
             panel.set_xlabel(label)
-            panel.set_xlim(*_margins([x for x, _ in along]))
+            if label == "training step":
+                step_axis(panel, np.array([x for x, _ in along]))
         for panel in (middle, right):
             panel.axhline(0, color=NULL, linestyle=":", linewidth=1)
-            panel.legend(loc="best", fontsize=6.5)
+            _legend_below(panel, panel.get_legend_handles_labels()[0])
         heading(figure, f"M3  {series_name(norms[0].model)}")
     return figure
 
@@ -226,19 +228,23 @@ def _parameters(panel: Axes, along: Sequence[tuple[float, ClosingNorm]]) -> None
     """‖g‖ and ‖b‖ on the left axis, their ratio on the right one."""
     for metric, text, shade in (("gain_norm", "$\\|g\\|$", colour(2)), ("bias_norm", "$\\|b\\|$", colour(3))):
         _line(panel, [(x, norm.row(metric)) for x, norm in along], text, shade)
-    panel.set(title="parameters of the norm", ylim=(0, 1.5 * panel.get_ylim()[1]))
+    panel.set(title="parameters of the norm", ylim=(0, None))
+    handles = panel.get_legend_handles_labels()[0]
     if any((row := norm.row("bias_over_gain")) is not None and row.value is not None for _, norm in along):
         other = panel.twinx()
         _line(
             other, [(x, norm.row("bias_over_gain")) for x, norm in along], "$\\|b\\|/\\|g\\|$ (right)", INK, dashed=True
         )
-        other.set_ylim(0, max(0.1, other.get_ylim()[1] * 1.55))  # room for the legend
+        other.set_ylim(0, max(0.1, other.get_ylim()[1]))
         other.spines["right"].set_visible(True)
         other.grid(visible=False)
-        handles = [*panel.get_legend_handles_labels()[0], *other.get_legend_handles_labels()[0]]
-        panel.legend(handles=handles, loc="upper left", fontsize=6.5, ncols=2)
-    else:
-        panel.legend(loc="upper left", fontsize=6.5)
+        handles += other.get_legend_handles_labels()[0]
+    _legend_below(panel, handles)
+
+
+def _legend_below(panel: Axes, handles: Sequence[Any]) -> None:
+    """A legend under the label of the horizontal axis, where it hides no curve."""
+    panel.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.27), ncols=2, fontsize=6.5)
 
 
 def _line(
@@ -256,8 +262,3 @@ def _line(
         else:
             panel.vlines(x, low, high, color=shade, linewidth=0.8)
     panel.plot(x, y, "--" if dashed else "-", color=shade, marker="o", markersize=2.8, label=text)
-
-
-def _margins(along: Sequence[float]) -> tuple[float, float]:
-    span = (max(along) - min(along)) or 1.0
-    return min(along) - 0.04 * span, max(along) + 0.04 * span

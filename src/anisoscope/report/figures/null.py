@@ -90,22 +90,24 @@ def figure_18(runs: Sequence[Run] = ()) -> Figure:
     """The 95 % quantile of isotropic cosines against d, and the mean cosine of every measured site as a point."""
     import matplotlib.pyplot as plt
 
-    found = [(run, standing) for run in runs for standing in standings(run)]
-    models = list(dict.fromkeys(standing.model or run.name for run, standing in found))
-    highest = max([8192, *(2 * standing.dimension for _, standing in found)])
-    dimensions = np.unique(np.geomspace(4, highest, 200).astype(int))
+    found = [(standing.model or run.name, standing) for run in runs for standing in standings(run)]
+    models = list(dict.fromkeys(model for model, _ in found))
+    lowest = min([max(2, s.dimension // 2) for _, s in found], default=4)
+    highest = max([2 * s.dimension for _, s in found], default=8192)
+    dimensions = np.unique(np.geomspace(lowest, highest, 200).astype(int))
     with style():
         figure, axes = plt.subplots(figsize=(COLUMN if len(models) < 6 else WIDE * 0.75, 3.0), layout="constrained")
         quantiles = np.array([float(cosine_quantile(0.95, int(d))) for d in dimensions])
-        axes.fill_between(dimensions, 0, quantiles, color=NULL, alpha=0.12, linewidth=0)
         axes.plot(dimensions, quantiles, color=NULL)
-        axes.annotate("95 % of isotropic\npairs lie below", (4.3, 0.03), fontsize=6.5, color=NULL)
+        label = "below: 95 % of isotropic pairs"
+        axes.fill_between(dimensions, 0, quantiles, color=NULL, alpha=0.12, linewidth=0, label=label)
         for index, model in enumerate(models):
-            mine = [s for run, s in found if (s.model or run.name) == model]
-            spread = np.linspace(0.97, 1.03, len(mine)) if len(mine) > 1 else np.ones(1)  # sites share one d: show all
-            x = np.array([s.dimension for s in mine]) * spread
+            mine = [s for name, s in found if name == model]
             axes.plot(
-                x,
+                [
+                    s.dimension * _aside(model, [name for name, other in found if other.dimension == s.dimension])
+                    for s in mine
+                ],
                 [s.mean_cosine for s in mine],
                 marker(index),
                 color=colour(index),
@@ -117,14 +119,25 @@ def figure_18(runs: Sequence[Run] = ()) -> Figure:
             )
         axes.axhline(0, color=INK, linewidth=0.6)
         axes.set(xscale="log", ylim=(min([-0.05, *(s.mean_cosine - 0.03 for _, s in found)]), 1.03))
-        ticks = [d for d in (4, 16, 64, 256, 1024, 4096, 16384, 65536) if d <= highest]
+        ticks = [2**k for k in range(1, 24) if lowest <= 2**k <= highest]
+        ticks = ticks[:: 1 + len(ticks) // 8]
         axes.set_xticks(ticks, [f"{d:,}" for d in ticks])
         axes.minorticks_off()
-        axes.set(xlabel="dimension $d$", ylabel="cosine", xlim=(4, highest))
+        shared = "; models that share it stand side by side" if len(models) > 1 else ""
+        axes.set(xlabel=f"dimension $d$ (logarithmic{shared})", ylabel="cosine", xlim=(lowest, highest))
         axes.set_title("18  Measured mean cosine, and isotropy")
-        if models:
-            figure.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=min(3, len(models)), fontsize=6.5)
+        figure.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=min(3, 1 + len(models)), fontsize=6.5)
     return figure
+
+
+def _aside(model: str, beside: Sequence[str]) -> float:
+    """How far from its dimension a model stands, so that those of one dimension do not hide each other: up to 15 %.
+
+    >>> [round(_aside(model, ["a", "a", "b", "c"]), 2) for model in "abc"]
+    [0.97, 1.0, 1.03]
+    """
+    names = list(dict.fromkeys(beside))
+    return float(np.exp(min(0.03, 0.3 / len(names)) * (names.index(model) - (len(names) - 1) / 2)))
 
 
 def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:

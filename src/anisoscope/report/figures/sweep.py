@@ -8,6 +8,7 @@ curves (13, 14, 15, 23) have the null drawn: ±1.96/√d_head for unrelated mean
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -133,15 +134,18 @@ def figure_12(
     with style():
         width = COLUMN if len(heads) == 1 else WIDE
         figure, grid = plt.subplots(1, len(heads), figsize=(width, 3.0), squeeze=False, layout="constrained")
-        figure.get_layout_engine().set(rect=(0, 0.05, 1, 0.95))  # pyright: ignore  # room for the caption
+        room = 0.05 if len(heads) > 1 else 0.09  # for the caption
+        figure.get_layout_engine().set(rect=(0, room, 1, 1 - room))  # pyright: ignore
         for axes, head in zip(grid[0], heads, strict=True):
             base = f"seed-{seed}/{head.site}/{plane}"
             _origin(axes)
-            query, key = (arrays[f"{base}/{side}"][:, head.head] for side in ("query", "key"))
-            above = bool(query[-1, 0, 1] >= key[-1, 0, 1])  # the names of the two ends keep out of each other's way
-            _path(axes, query, "Q̄", _QUERY, above=above)
-            _path(axes, key, "K̄", _KEY, above=not above)
+            ends = []
+            for side, name, shade in (("query", "Q̄", _QUERY), ("key", "K̄", _KEY)):
+                path = arrays[f"{base}/{side}"][:, head.head]
+                _path(axes, path, shade)
+                ends.append((path[-1, 0, 1], name, shade))
             axes.margins(0.12)
+            label_lines(axes, ends, gap=0.08)
             share = arrays[f"{base}/share"][head.head]
             axes.set(xlabel=f"direction 1 ({share[0]:.0%} of the energy)", ylabel=f"direction 2 ({share[1]:.0%})")
             axes.set_title(f"{number}  {head.kind}:\n{head.reason}", fontsize=7)
@@ -183,8 +187,8 @@ def _mean(axes: Axes, ends: np.ndarray, shade: str) -> None:
     )
 
 
-def _path(axes: Axes, ends: np.ndarray, name: str, shade: str, *, above: bool) -> None:
-    """The way of a mean (steps, 3, 2): an arrow from checkpoint to checkpoint, the first hollow, the last named."""
+def _path(axes: Axes, ends: np.ndarray, shade: str) -> None:
+    """The way of a mean (steps, 3, 2): an arrow from checkpoint to checkpoint, the first hollow, the last filled."""
     value, low, high = ends[:, 0], np.nan_to_num(ends[:, 1] - ends[:, 0]), np.nan_to_num(ends[:, 2] - ends[:, 0])
     axes.errorbar(
         *value.T, xerr=[-low[:, 0], high[:, 0]], yerr=[-low[:, 1], high[:, 1]], fmt="none", ecolor=FAINT, elinewidth=0.6
@@ -194,17 +198,6 @@ def _path(axes: Axes, ends: np.ndarray, name: str, shade: str, *, above: bool) -
         axes.annotate("", end, start, arrowprops=arrow, annotation_clip=False)
     axes.plot(*value[:1].T, "o", color=shade, markerfacecolor="white", markersize=4, zorder=4)
     axes.plot(*value[-1:].T, "o", color=shade, markersize=5, zorder=4)
-    axes.annotate(
-        name,
-        value[-1],
-        xytext=(0, 6 if above else -6),
-        textcoords="offset points",
-        ha="center",
-        va="bottom" if above else "top",
-        fontsize=6.5,
-        color=shade,
-        bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.4},
-    )
 
 
 def _sides(axes: Axes) -> None:
@@ -227,6 +220,7 @@ def _caption(figure: Figure, run: Run, plane: str, seed: int | None, ends: str =
     """What the figure shows, under it."""
     of_seed = "" if seed is None else f", seed {seed}"
     text = f"{_series(run)}{of_seed}; plane: SVD of {_BASIS[plane]}, all steps; {ends}"
+    text = textwrap.fill(text, 62) if figure.get_figwidth() < WIDE else text
     figure.text(0.5, 0.0, text, ha="center", va="bottom", fontsize=6, color=NULL)
 
 

@@ -71,8 +71,13 @@ def any_gap(draw: Random) -> World:
 
 
 def any_growth(draw: Random) -> World:
-    names = ("max_probability", "sequence_max_probability")
-    rows = _block(draw, lambda seed, at: {("softmax", name): 1.0 + at * float(draw.random()) for name in names})
+    names = {
+        f"{of}{extreme}_probability": sign for of in ("", "sequence_") for extreme, sign in (("max", 1), ("min", -1))
+    }
+    rows = _block(
+        draw,
+        lambda seed, at: {("softmax", name): (1 + at * float(draw.random())) ** sign for name, sign in names.items()},
+    )
     return evidence(rows), {"label": "bert"}
 
 

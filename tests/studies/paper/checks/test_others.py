@@ -72,6 +72,18 @@ def test_slightly_above_at_every_drift_with_its_interval() -> None:
     assert carry_out("output_above_input", noisy, BERT).holds is False  # on average above, within the noise of draws
 
 
+@pytest.mark.parametrize(("sequence", "holds"), [((1.4, 0.6), True), ((1.4, 0.8), False), ((1.1, 0.6), False)])
+def test_both_extremes_must_be_clearer_over_sequences(sequence: tuple[float, float], holds: bool) -> None:
+    ends = {"max": 1.2, "min": 0.7, "sequence_max": sequence[0], "sequence_min": sequence[1]}
+    rows = [
+        Row(model="bert", site="softmax", metric=f"{name}_probability", at=at, seed=seed, value=end if at else 1.0)
+        for name, end in ends.items()
+        for at in (0.0, 60.0)
+        for seed in range(4)
+    ]
+    assert carry_out("clearer_over_sequences", evidence(rows), BERT).holds is holds
+
+
 # -- correlations ------------------------------------------------------------------------------------------------------
 
 

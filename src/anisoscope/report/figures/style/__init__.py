@@ -27,8 +27,8 @@ Side = Literal["right", "left", "center"]
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B4B9A", "#882255", "#8C510A")
 INK, FAINT, NULL = "#222222", "#8A8A8A", "#444444"
 COLUMN, WIDE = 3.4, 7.0  # inches: one and two columns of print
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
-GLYPHS = "●■▲◆▼✚✖◀▶"
+MARKERS = ("o", "s", "^", "D", "v", "P", "<", "X", ">")  # no two neighbours alike: they share a colour
+GLYPHS = "●■▲◆▼✚◀✖▶"
 FORMATS = ("svg", "pdf", "png")
 _DRAWING = {"GlyphOrder", "head", "hhea", "hmtx", "maxp", "loca", "glyf", "cmap", "cvt ", "fpgm", "prep"}  # of a font
 

@@ -177,33 +177,44 @@ def judge_start(read: AtStart) -> Seen:
 
 @dataclass(frozen=True)
 class Growth:
-    """By draw, the factor from no drift to the greatest: of the row's extreme, and of the sequence's."""
+    """By draw (draws, 2), the factor from no drift to the greatest by which the largest probability grows and the
+    smallest falls: of the extremes of a row, and of those of a sequence."""
 
     row: Array
     sequence: Array
 
 
 def clearer_over_sequences(evidence: Evidence, *, label: str) -> Growth | None:
-    """The largest probability of a sequence grows by a greater factor than that of a row."""
-    factors = []
-    for metric in ("max_probability", "sequence_max_probability"):
-        rows = experiment(evidence, label, metric, site=("softmax",), draws=True)
-        by_draw: dict[int | None, list[Row]] = {}
-        for row in sorted(rows, key=lambda row: row.at or 0):
-            by_draw.setdefault(row.seed, []).append(row)
-        factors.append(np.array([value_of(line[-1]) / value_of(line[0]) for line in by_draw.values()]))
-    return Growth(*factors) if len(factors[0]) and len(factors[0]) == len(factors[1]) else None
+    """The largest probability of a sequence grows, and the smallest falls, by a greater factor than that of a row."""
+    factors = [
+        [_factors(evidence, label, f"{of}{extreme}_probability", sign) for extreme, sign in (("max", 1), ("min", -1))]
+        for of in ("", "sequence_")
+    ]
+    lengths = {len(found) for both in factors for found in both}
+    return Growth(*(np.stack(both, axis=1) for both in factors)) if len(lengths) == 1 and lengths != {0} else None
+
+
+def _factors(evidence: Evidence, label: str, metric: str, sign: int) -> Array:
+    """The last over the first value along the drift, draw by draw, or (sign −1) the first over the last."""
+    by_draw: dict[int | None, list[Row]] = {}
+    for row in sorted(experiment(evidence, label, metric, site=("softmax",), draws=True), key=lambda row: row.at or 0):
+        by_draw.setdefault(row.seed, []).append(row)
+    return np.array([(value_of(line[-1]) / value_of(line[0])) ** sign for line in by_draw.values()])
 
 
 def judge_growth(read: Growth) -> Seen:
-    good = (read.sequence > read.row) & (read.sequence > 1)
-    words = f"in {int(good.sum())} of {len(good)} draws; largest of a row ×{read.row.mean():.3g} on average, "
-    return Seen(bool(good.mean() >= 0.75), f"{words}of a sequence ×{read.sequence.mean():.3g}")
+    good = np.asarray(((read.sequence > read.row) & (read.sequence > 1)).all(1))
+    (row_most, row_least), (most, least) = read.row.mean(0), read.sequence.mean(0)
+    words = (
+        f"in {int(good.sum())} of {len(good)} draws; on average the largest of a row ×{row_most:.3g}, of a sequence "
+    )
+    words += f"×{most:.3g}; the smallest of a row ÷{row_least:.3g}, of a sequence ÷{least:.3g}"
+    return Seen(bool(good.mean() >= 0.75), words)
 
 
 def either_factor(read: Growth, generator: np.random.Generator) -> Growth:
-    """Within a draw the two factors could be exchanged."""
-    swap = generator.random(len(read.row)) < 0.5
+    """Within a draw the factors of row and sequence could be exchanged, of either extreme."""
+    swap = generator.random(read.row.shape) < 0.5
     return replace(read, row=np.where(swap, read.sequence, read.row), sequence=np.where(swap, read.row, read.sequence))
 
 

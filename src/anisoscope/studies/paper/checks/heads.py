@@ -80,18 +80,13 @@ def read_heads(evidence: Evidence, *options: Any) -> Heads | None:
     return None
 
 
-def unrelated_means(read: Heads, generator: np.random.Generator) -> Heads:
+def unrelated_means(read: Heads | Curves, generator: np.random.Generator) -> Heads | Curves:
     """Independent isotropic means: (1 + cos)/2 has the law Beta((d − 1)/2, (d − 1)/2)."""
     half = (read.d - 1) / 2
     return replace(read, cosine=2 * generator.beta(half, half, read.cosine.shape) - 1)
 
 
 # -- both directions, almost all heads ---------------------------------------------------------------------------------
-
-
-def both_directions(evidence: Evidence) -> Heads | None:
-    """More heads of common and more of opposite direction than unrelated means would give."""
-    return read_heads(evidence)
 
 
 def judge_directions(read: Heads) -> Seen:
@@ -105,12 +100,8 @@ def judge_directions(read: Heads) -> Seen:
     return Seen(common > most and opposite > most, f"{words}unrelated means: up to {most} on either side")
 
 
-def almost_all_align(evidence: Evidence) -> Heads | None:
-    """At the end almost all heads are beyond the null, and more than at the beginning."""
-    return read_heads(evidence)
-
-
 def judge_alignment(read: Heads) -> Seen:
+    """At the end almost all heads are beyond the null, and more than at the beginning."""
     beyond = (np.abs(read.cosine) > read.reach).sum(1)
     heads = read.cosine.shape[1]
     words = f"{beyond[0]} → {beyond[-1]} of {heads} heads beyond ±{read.reach:.2g}; median |cos| at the end "
@@ -290,17 +281,12 @@ def judge_seeds(read: Curves) -> Seen:
     return Seen(bool(pairs.min() > 0.5), words)
 
 
-def unrelated_curves(read: Curves, generator: np.random.Generator) -> Curves:
-    half = (read.d - 1) / 2
-    return replace(read, cosine=2 * generator.beta(half, half, read.cosine.shape) - 1)
-
-
 CHECKS = {
-    "both_directions": Check(both_directions, judge_directions, unrelated_means),
-    "almost_all_align": Check(almost_all_align, judge_alignment, unrelated_means),
+    "both_directions": Check(read_heads, judge_directions, unrelated_means),
+    "almost_all_align": Check(read_heads, judge_alignment, unrelated_means),
     "layers_direction": Check(layers_direction, judge_layers, unrelated_means),
     "opposite_starts_late": Check(opposite_starts_late, judge_onset, unrelated_means),
     "plane_agrees": Check(plane_agrees, judge_plane, any_sign),
     "drift_on_first_direction": Check(drift_on_first_direction, judge_axis, random_axis),
-    "seeds_agree": Check(seeds_agree, judge_seeds, unrelated_curves),
+    "seeds_agree": Check(seeds_agree, judge_seeds, unrelated_means),
 }

@@ -138,11 +138,11 @@ export function nullMarks(nulls, t, range) {
   const values = known.flatMap((one) => one.at.map((k) => T.null[one.rows[k]]));
   if (!values.length) return { traces: [], shapes: [], annotations: [] };
   const low = Math.min(...values), high = Math.max(...values);
-  if (high - low <= 1e-6 + 0.004 * range) return sameNull(known, low, t);
+  if (high - low <= 1e-6 + 0.004 * range) return sameNull(known, low, t, range);
   return { traces: known.map((one) => ownNull(one)), shapes: [], annotations: [] };
 }
 
-function sameNull(known, value, t) {
+function sameNull(known, value, t, range) {
   const reach = Math.max(...known.flatMap((one) => one.at.map((k) => nullReach(one.rows[k]))));
   const around = reach ? ` ± ${reach < 1e-3 ? reach.toExponential(0) : number(Number(reach.toPrecision(1)))}` : "";
   const text = `isotropic: ${number(value)}${around}`;
@@ -151,8 +151,22 @@ function sameNull(known, value, t) {
   const fill = { fillcolor: faint(t.soft, 0.2), line: { width: 0 } };
   const spread = reach ? [{ type: "rect", ...across, y0: value - reach, y1: value + reach, ...fill }] : [];
   const shapes = [{ type: "line", ...across, y0: value, y1: value, line: dotted }, ...spread];
-  const place = { xref: "paper", x: 1, xanchor: "right", y: value, yanchor: "top", yshift: -1, showarrow: false };
+  const place = { xref: "paper", y: value, showarrow: false, ...freeEnd(known, value, range) };
   return { traces: [], shapes, annotations: [{ ...place, text, font: { size: 10.5, color: t.soft } }] };
+}
+
+// Where the name of a null hides the fewest points: under or over its line, at the right or left end.
+function freeEnd(known, value, range) {
+  const points = known.flatMap(({ x, rows, at }) => at.map((k) => [x[k], T.value[rows[k]] - value]));
+  const middle = (Math.min(...points.map(([x]) => x)) + Math.max(...points.map(([x]) => x))) / 2;
+  const ends = [1, 0].flatMap((x) => ["top", "bottom"].map((yanchor) => ({ x, yanchor })));
+  const covered = ({ x, yanchor }) =>
+    points.filter(([at, off]) => {
+      const away = (yanchor === "top" ? -off : off) / range;
+      return at >= middle === (x === 1) && away > -0.03 && away < 0.15;
+    }).length;
+  const { x, yanchor } = ends.reduce((best, end) => covered(end) < covered(best) ? end : best);
+  return { x, xanchor: x ? "right" : "left", yanchor, yshift: yanchor === "top" ? -1 : 1 };
 }
 
 function ownNull({ x, rows, at, colour }) {
