@@ -203,9 +203,10 @@ def _section(entry: Entry, pictures: Sequence[Path], written: dict[str, Any]) ->
     paper = NOT_INHERENT if entry.name.startswith("M") else INHERENT
     commands = [f"anisoscope paper {entry.name} --scale {written['scale']} --protocol {written['protocol']}"]
     commands += [f"anisoscope run {place}/run.toml" for place in about["runs"]]
+    caption = f"<p>{_with_code(about['caption'])}</p>" if pictures else ""
     return (
         f'<section id="f{name}"><h2>{name}&ensp;{title} {_mark(entry)}</h2>{_statements(about)}{body}'
-        f"<p>{_with_code(about['caption'])}</p><details><summary>Source and commands</summary>"
+        f"{caption}<details><summary>Source and commands</summary>"
         f"<p>Of {escape(paper)}.</p>"
         f"<pre>{escape(chr(10).join(commands))}</pre></details></section>"
     )
@@ -224,7 +225,7 @@ def _marks(about: dict[str, Any]) -> str:
     """What stands under the figure: stand-ins, other models, other data, nothing at all."""
     stand_ins = f'<p class="mark">Stand-in: {escape(about["stands_in"])}.</p>' if about["stands_in"] else ""
     lines = [f"{model}: {one['whose']}: {one['about']}." for model, one in about["marks"].items()]
-    lines += [f"Data: {words}." for words in about["data"]]
+    lines += [f"Data: {words}." for words in about["data"] if about["runs"]]
     lines += [f"{about['not_testable']}."] if about["not_testable"] else []
     under = "".join(f'<p class="under">{escape(line)}</p>' for line in lines)
     if len(lines) > _MANY:
