@@ -24,6 +24,8 @@ KINDS = {
     "tensor": lambda: torch.from_numpy(X).clone().requires_grad_(),
     "transposed": lambda: torch.from_numpy(np.ascontiguousarray(X.T)).T,
     "list": lambda: [X[:20], torch.from_numpy(X[20:])],
+    "rows": lambda: list(X),
+    "rows of tensors": lambda: list(torch.from_numpy(X)),
     "table": lambda: pa.table({"v": column(), "word": ["a"] * 50}),
     "column": lambda: pa.chunked_array([column(X[:30]), column(X[30:])]),
     "array": column,
@@ -83,6 +85,12 @@ def test_a_table_has_columns_groups_and_ids(tmp_path):
         (X.astype(complex), {}, "real numbers"),
         (X, {"groups": GROUPS[:-1]}, r"49 groups\n +expected: 50"),
         ([X[:20], X[20:]], {"groups": [*GROUPS, "one more"]}, r"31 groups\n +expected: 30"),
+        (X, {"groups": [*GROUPS[:-1], None]}, "a missing group: array in memory, row 49"),
+        (X, {"groups": np.where(np.arange(50) == 3, np.nan, 1.0)}, "a missing group: array in memory, row 3"),
+        (X, {"groups": np.ma.masked_equal(np.arange(50), 5)}, "a missing group: array in memory, row 5"),
+        (X, {"groups": X}, r"groups of shape \(50, 4\)"),
+        ([X[0], X[0, :3]], {}, "rows of different lengths"),
+        (torch.from_numpy(X).to_sparse(), {}, "to_dense"),
         (X, {"column": "v"}, "no columns"),
         ([X, X[:, :3]], {}, r"array in memory 1\n +got: +3\n +expected: 4"),
         ([X, "x.npy"], {}, "a list of ndarray, str"),
@@ -98,3 +106,12 @@ def test_bad_requests(data, options, message):
 def test_an_empty_array_is_refused():
     with pytest.raises(InputError, match="no vectors"):
         open_vectors(X[:0])
+
+
+def test_what_is_masked_is_missing():
+    masked = np.ma.masked_array(X.copy(), mask=False)
+    masked[7, 2] = np.ma.masked
+    (block,) = open_vectors(masked).blocks()
+    assert np.argwhere(np.isnan(block.x)).tolist() == [[7, 2]]
+    (block,) = open_vectors(np.ma.masked_equal(np.arange(12).reshape(3, 4), 5)).blocks()
+    assert np.argwhere(np.isnan(block.x)).tolist() == [[1, 1]]

@@ -206,7 +206,9 @@ def test_local_measures_what_is_there_and_says_whose_it_is(tmp_path: Path, image
     assert "another model of the family" in text
     assert "no model of this figure lies in" in text
     unseen = text[text.index('id="f3a"') :].partition("</section>")[0]
-    assert not re.search(r"Data: |<p>[A-Z]", unseen.partition("<details><summary>Source")[0])  # neither data nor caption
+    assert not re.search(
+        r"Data: |<p>[A-Z]", unseen.partition("<details><summary>Source")[0]
+    )  # neither data nor caption
 
 
 def test_the_papers_own_models_are_marked() -> None:

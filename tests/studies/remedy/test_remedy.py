@@ -223,3 +223,14 @@ def test_pipelines_clones_and_grid_searches_of_scikit_learn_take_it() -> None:
     assert clone(alone).map is None
     search = GridSearchCV(piped, {"remedy__dims": [2, 8], "remedy__method": ["whiten-k"]}, cv=2).fit(x, labels)
     assert search.best_params_["remedy__dims"] == 8
+
+
+def test_what_is_masked_is_left_out_and_complex_numbers_are_refused():
+    x = np.random.default_rng(0).standard_normal((300, 8)) + 1
+    masked = np.ma.masked_array(np.vstack([x, np.full((1, 8), 1e6)]), mask=False)
+    masked[-1, 0] = np.ma.masked
+    plain, found = (Remedy("centre").fit(rows, groups=np.arange(len(rows))) for rows in (x, masked))
+    np.testing.assert_allclose(found.transform(x), plain.transform(x), atol=1e-12)
+    assert np.isnan(found.transform(masked)[-1]).all()
+    with pytest.raises(UsageError, match="real numbers"):
+        plain.transform(x + 1j)

@@ -40,13 +40,26 @@ def in_memory(data: Any) -> bool:
 
 
 def rows_of_numbers(data: Any) -> Any:
-    """A list of rows, each a list of numbers, as an array; anything else as it is."""
-    if not isinstance(data, list | tuple) or not data or not all(isinstance(row, list | tuple) for row in data):
+    """A list of rows, each a list of numbers or an array of one axis, as an array; anything else as it is."""
+    if not isinstance(data, list | tuple) or not data:
+        return data
+    if all(in_memory(row) and len(getattr(row, "shape", ())) == 1 for row in data):
+        return _stacked(data)
+    if not all(isinstance(row, list | tuple) for row in data):
         return data
     try:
         return np.asarray(data, dtype=np.float64)
     except (TypeError, ValueError):  # rows of different lengths, or of something else
         return data
+
+
+def _stacked(rows: Sequence[Any]) -> Any:
+    """Rows of one kind and length, such as `encode` gives one by one, as an array or a tensor."""
+    if len({(type(row), len(row)) for row in rows}) > 1:
+        raise UsageError("rows of different lengths or kinds", where=NAME, expected="(n, d)")
+    if isinstance(rows[0], np.ndarray):
+        return (np.ma if isinstance(rows[0], np.ma.MaskedArray) else np).stack(rows)
+    return sys.modules["torch"].stack(tuple(rows))
 
 
 def open_memory(data: Any, columns: Columns, keys: list[str] | None) -> VectorFile:
@@ -61,10 +74,17 @@ def open_memory(data: Any, columns: Columns, keys: list[str] | None) -> VectorFi
         return _open_table(table, columns)
     if columns != Columns():
         raise UsageError("an array has no columns", where=NAME, do="label its rows with `groups`")
-    array = data if isinstance(data, np.ndarray) else _numpy(data)
+    array = unmasked(data) if isinstance(data, np.ndarray) else _numpy(data)
     if keys is not None:
         _check_labels(keys, len(array) if array.ndim else 0)
     return _open_array(array, keys)
+
+
+def unmasked(array: np.ndarray) -> np.ndarray:
+    """What is masked in an array is missing: NaN."""
+    if not isinstance(array, np.ma.MaskedArray):
+        return array
+    return np.ma.filled(array.astype(np.result_type(array.dtype, np.float16)), np.nan)
 
 
 def digest_of(vectors: VectorFile) -> bytes:
@@ -78,8 +98,16 @@ def digest_of(vectors: VectorFile) -> bytes:
 
 
 def row_labels(groups: Sequence[Any]) -> list[str]:
-    """Labels from Python as text that can be hashed."""
-    return [printable(str(label)) for label in groups]
+    """Labels from Python as text that can be hashed; like in files, none may be missing."""
+    if getattr(groups, "ndim", 1) != 1:
+        raise UsageError(
+            "one label per row is needed", where=NAME, got=f"groups of shape {getattr(groups, 'shape', '')}"
+        )
+    labels = [None if label is np.ma.masked else label for label in groups]
+    for row, label in enumerate(labels):
+        if label is None or (not isinstance(label, str) and str(label) in ("nan", "NaT", "<NA>")):
+            raise UsageError("a missing group", where=f"{NAME}, row {row}", got=label)
+    return [printable(str(label)) for label in labels]
 
 
 def _check_labels(keys: list[str], length: int) -> None:
@@ -103,6 +131,9 @@ def _numpy(tensor: Any) -> np.ndarray:
     import torch
 
     plain = tensor.detach().cpu()
+    if plain.layout is not torch.strided or plain.is_quantized:
+        got = "a quantised tensor" if plain.is_quantized else f"layout {plain.layout}"
+        raise UsageError("not a plain tensor", where=NAME, got=got, do="give `to_dense()` or `dequantize()` of it")
     return plain.view(torch.uint16).numpy().view("V2") if plain.dtype is torch.bfloat16 else plain.numpy()
 
 

@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from anisoscope.errors import InputError, StoreError, UsageError
 from anisoscope.geometry.corrections import METHODS, Affine
+from anisoscope.inputs.vectors.memory import unmasked
 
 LEVELS = np.concatenate([np.linspace(0, 0.99, 100), 1 - np.geomspace(0.009, 1e-5, 60)])
 """At which the floor is kept; finer where thresholds are looked for."""
@@ -83,7 +84,7 @@ class Remedy:
         from anisoscope.accumulate.keys import sequence_keys
         from anisoscope.runs.work.observers.embeddings import FoldSums
 
-        rows = np.asarray(x)
+        rows = _rows(x)
         if rows.ndim != 2:
             raise UsageError("not a matrix of vectors", got=f"shape {rows.shape}", expected="(n, d)")
         if side not in self._sums:
@@ -99,7 +100,7 @@ class Remedy:
 
     def transform(self, x: ArrayLike) -> NDArray[np.floating]:
         """The rows of x (n, d) after the map, of unit norm, (n, k); in the precision that they came in."""
-        rows = np.asarray(x)
+        rows = _rows(x)
         fitted = self.fitted()
         if rows.ndim != 2 or rows.shape[1] != fitted.dims[0]:
             raise UsageError("vectors of another dimension", got=rows.shape, expected=f"(n, {fitted.dims[0]})")
@@ -227,3 +228,10 @@ def _read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118  # not a dict
     except (SafetensorError, ValueError, OSError) as error:
         raise StoreError("the remedy cannot be read", where=path, got=str(error).partition("\n")[0]) from error
+
+
+def _rows(x: ArrayLike) -> NDArray[Any]:
+    rows = unmasked(x) if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
+    if rows.dtype.kind not in "biuf":
+        raise UsageError("not an array of real numbers", got=f"dtype {rows.dtype}", expected="floats or integers")
+    return rows
