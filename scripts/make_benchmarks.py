@@ -142,7 +142,7 @@ def examples(of: dict[str, Callable[[float], float]]) -> Iterator[str]:
     yield f"- **A 70B model on 8 accelerators**, {tokens:,} tokens, {sites} sites of d = {d:,}: forward"
     yield f"  {2 * 70e9 * tokens / 8e14:,.0f} s, {moved / 1e12:.1f} TB of bfloat16 states to the CPU"
     yield f"  ({moved / 2e11:,.0f} s at 25 GB/s per accelerator), sums {sums / 3600:,.1f} thread-hours"
-    yield f"  ({sums / 64 / 60:,.0f} minutes on 64 threads), {sites * of['bytes_directions'](d) / 1e9:.1f} GB of state."
+    yield f"  ({sums / 64 / 60:,.1f} minutes on 64 threads), {sites * of['bytes_directions'](d) / 1e9:.1f} GB of state."
 
 
 def made_how(found: dict[str, Any]) -> Iterator[str]:
