@@ -106,9 +106,9 @@ def test_models_that_are_no_series_are_told_by_name(tmp_path: Path) -> None:
     assert str(found.verdict) == " ".join(told)
     run = open_run(tmp_path / "run")
     assert [(one["site"], one["of"]) for one in pictures(run, run.arrays())] == [
-        ("vocabulary.input", "gpt2"),
-        ("vocabulary.input", "gpt_neox"),
-        ("vocabulary.output", "gpt_neox"),
+        ("vocabulary.input", " of gpt2"),
+        ("vocabulary.input", " of gpt_neox"),
+        ("vocabulary.output", " of gpt_neox"),
     ]
     assert [panel.get_title("left") for panel in figure_m4(run).axes[:2]] == ["gpt2", "gpt_neox"]
     inputs, outputs = figure_m1(run).axes[:2]

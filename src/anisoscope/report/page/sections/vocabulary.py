@@ -22,7 +22,7 @@ def pictures(run: Run, arrays: Mapping[str, NDArray[Any]]) -> Iterator[dict[str,
         told = texts_of(arrays, name_of("points", **parts))
         texts = None if told is None else [told[0][k] if k >= 0 else None for k in told[1].tolist()]
         at = int(parts["step"])
-        of = models[at] if models else f"step {at:,}"
+        of = f" of {models[at]}" if models else f", step {at:,}"
         yield {"site": parts["site"], "of": of, "points": points, "texts": texts}
 
 

@@ -65,7 +65,7 @@ function scattered(cloud, t) {
 }
 
 function drawTokens(host, clouds) {
-  const name = ({ site, of }) => `${matrix(site)} of ${of}`;
+  const name = ({ site, of }) => `${matrix(site)}${of}`;
   const view = new View("tokens", { at: clouds.length - 1 }, { allowed: { at: () => [...clouds.keys()] } });
   if (clouds.length > 1) {
     select(controls(host), "Matrix", options([...clouds.keys()], (k) => name(clouds[k])), view, "at");
