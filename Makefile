@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# one thread a process: the tests run two processes, and small matrices do not gain from more
+# one thread a process: the tests run three processes, one of which waits, and small matrices do not gain from more
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 OFFLINE := HF_HUB_OFFLINE=1 HF_HUB_DISABLE_TELEMETRY=1
 
@@ -43,7 +43,7 @@ types: $(READY)
 	$(BIN)/pyright
 
 pytest: $(READY) browser $(DENO)
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # about 15 minutes on two idle cores; writes docs/studies/tables/bench.json, docs/benchmarks.md and the model in docs/scale.md
 bench: $(READY)
@@ -77,7 +77,7 @@ test-lowest: $(READY)
 	@test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
 	$(BIN)/python scripts/lowest.py > .venv-lowest/constraints.txt
 	.venv-lowest/bin/python -m pip install --quiet -c .venv-lowest/constraints.txt -e '.[all,dev]'
-	$(ONE_THREAD) .venv-lowest/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore=tests/browser
+	$(ONE_THREAD) .venv-lowest/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore=tests/browser
 
 docs: $(READY)
 	@test -x $(BIN)/zensical || $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'

@@ -16,6 +16,7 @@ import cases
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
+EAGER = {"RAY_worker_niceness": "0"}  # Ray's workers give way to others, and would wait for all other tests
 
 
 def workers() -> list[int]:
@@ -52,7 +53,7 @@ def test_a_killed_worker_changes_nothing(world: Path, tmp_path: Path) -> None:
     thread = threading.Thread(target=kill_one, args=(tmp_path / "ray", killed, stop))
     thread.start()
     given = [*words, "--engine", "ray", "--workers", "2", "--out", str(tmp_path / "ray")]
-    env = cases.environment(ANISOSCOPE_SAVE_EVERY="0")
+    env = cases.environment(ANISOSCOPE_SAVE_EVERY="0", **EAGER)
     done = subprocess.run(
         [sys.executable, "-m", "anisoscope", *given], capture_output=True, text=True, env=env, timeout=300, check=False
     )
@@ -84,8 +85,8 @@ def test_checkpoints_of_a_sweep_and_trainings_of_a_grid_are_shared(world: Path, 
         assert cases.run(*words, "--out", tmp_path / name).code == 0
     on_ray = ["--engine", "ray", "--workers", "2", "--out"]
     given = [[*words, *on_ray, str(tmp_path / f"{name} on ray")] for name, words in jobs.items()]
-    command = [sys.executable, "-c", TOGETHER, json.dumps(given)]
-    done = subprocess.run(command, capture_output=True, text=True, env=cases.environment(), timeout=600, check=False)
+    command, env = [sys.executable, "-c", TOGETHER, json.dumps(given)], cases.environment(**EAGER)
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     for name in jobs:
         cases.assert_same(tmp_path / name, tmp_path / f"{name} on ray", within=1e-9)
