@@ -91,13 +91,12 @@ browser: $(READY)
 	  echo "no Chromium here: the browser tests are skipped"
 
 # pip fetches torch: it knows where a machine keeps a build of its own. uv fetches the rest in a sixth of the time; where uv
-# is not to be had, pip does. Then what is likely to be imported is compiled, by all cores.
+# is not to be had, pip does. Modules are compiled when they are first imported: most never are.
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) --no-compile torch
 	{ $(PIP) uv && $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[all,dev]'; } || $(PIP) -e '.[all,dev]'
-	-@$(BIN)/python -m compileall -q -j 0 -x '/(tests?|models|rllib|tune|sympy)/' $(VENV)/lib > /dev/null
 	@touch $@
 
 clean:
