@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anisoscope.accumulate import maxima
+from anisoscope.accumulate.attention import peaks
+from anisoscope.accumulate.attention.peaks import Peaks
 from anisoscope.accumulate.attention.rows import Rows
-from anisoscope.accumulate.maxima import Extremes, Peaks
+from anisoscope.accumulate.maxima import Extremes
 from anisoscope.capture.attention.call import AttentionCall
 from anisoscope.errors import StoreError
 from anisoscope.geometry.nulls.extremes import coordinate_kurtosis, expected_maximum, largest_over_median
@@ -63,7 +65,7 @@ def test_the_greatest_logit_is_that_of_a_loop_over_all_pairs(causal: bool) -> No
     call = _call(1, causal=causal)
     rows = Rows.like(call)
     rows.update(call, _keys(1), np.array([0, 50, 90]))
-    found = {name: tensor.numpy() for name, tensor in rows.peaks.tensors.items()}
+    found = dict(rows.peaks.arrays)
     for head in range(HEADS):
         value, (b, i, j) = _greatest(call, head)
         assert found["greatest"][head] == pytest.approx(value, rel=1e-12)
@@ -86,7 +88,7 @@ def test_a_score_that_is_nan_hides_no_other() -> None:
     rows.update(call, _keys(2))
     call.valid_queries = call.valid_queries.clone()
     call.valid_queries[1, 3] = False
-    assert rows.peaks.tensors["greatest"][0] == pytest.approx(_greatest(call, 0)[0], rel=1e-12)
+    assert rows.peaks.arrays["greatest"][0] == pytest.approx(_greatest(call, 0)[0], rel=1e-12)
 
 
 @given(st.permutations(range(4)), st.integers(1, 3))
@@ -125,19 +127,19 @@ def test_of_equal_logits_the_first_is_split_however_they_are_batched(order: list
                 replace(_call(0, batch=len(cut), length=16, causal=False), **_scored(q, k)), np.array(cut, np.uint64)
             )
     for name in ("greatest", "where", "query", "key"):
-        np.testing.assert_array_equal(*(rows.peaks.tensors[name].numpy() for rows in whole), err_msg=name)
-    assert whole[0].peaks.tensors["where"].tolist() == [[0, 3, 1]] * HEADS
+        np.testing.assert_array_equal(*(rows.peaks.arrays[name] for rows in whole), err_msg=name)
+    assert whole[0].peaks.arrays["where"].tolist() == [[0, 3, 1]] * HEADS
 
 
 def test_tied_rows_are_scored_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     q = torch.randn(5, HEADS, 16, D, generator=torch.Generator().manual_seed(0))
     q[:, :, 0] = 100.0  # the same first token in every sequence, and its score with itself the greatest
     found = []
-    for at_once in (maxima._AT_ONCE, 1):
-        monkeypatch.setattr(maxima, "_AT_ONCE", at_once)
+    for at_once in (peaks._AT_ONCE, 1):
+        monkeypatch.setattr(peaks, "_AT_ONCE", at_once)
         rows = Rows(query_heads=HEADS, key_heads=HEADS, d=D)
         rows.update(replace(_call(0, batch=5, length=16, causal=False), **_scored(q, q)), np.arange(5, dtype=np.uint64))
-        found.append(rows.peaks.tensors)
+        found.append(rows.peaks.arrays)
     assert found[0]["where"].tolist() == [[0, 0, 0]] * HEADS
     for name, expected in found[0].items():
         np.testing.assert_array_equal(found[1][name], expected, err_msg=name)
@@ -154,7 +156,7 @@ def test_equal_maxima_are_told_apart_by_where_they_were() -> None:
         part.update(torch.tensor([[1.0, -2.0]]), np.array([key], np.uint64), np.array([3]))
     parts[0].merge(parts[1])
     parts[1].merge(Extremes(2))
-    assert parts[0].tensors["where"].tolist() == [[4, 3, 0], [4, 3, 0]] == parts[1].tensors["where"].tolist()
+    assert parts[0].arrays["where"].tolist() == [[4, 3, 0], [4, 3, 0]] == parts[1].arrays["where"].tolist()
 
 
 def test_maxima_of_other_shapes_do_not_merge() -> None:
@@ -169,16 +171,16 @@ def test_extremes_are_those_of_the_whole_array(scale: float) -> None:
     for rows in np.array_split(np.random.default_rng(4).permutation(400), 5):
         extremes.update(torch.from_numpy(x[rows]), keys[rows].astype(np.uint64), places[rows])
     size = np.abs(x.astype(np.float64))
-    np.testing.assert_array_equal(extremes.tensors["greatest"], size.max(0))
+    np.testing.assert_array_equal(extremes.arrays["greatest"], size.max(0))
     row = size.argmax(0)
-    np.testing.assert_array_equal(extremes.tensors["where"][:, :2], np.stack([row // 20, row % 20], 1))
+    np.testing.assert_array_equal(extremes.arrays["where"][:, :2], np.stack([row // 20, row % 20], 1))
 
 
 def test_equal_maxima_of_one_chunk_are_told_apart_like_those_of_two() -> None:
     x, keys = torch.tensor([[3.0, 1.0], [-3.0, 2.0], [3.0, -2.0]]), np.array([5, 4, 4], np.uint64)
     extremes = Extremes(2)
     extremes.update(x, keys, np.array([0, 8, 7]))
-    assert extremes.tensors["where"].tolist() == [[4, 7, 0], [4, 7, 0]]
+    assert extremes.arrays["where"].tolist() == [[4, 7, 0], [4, 7, 0]]
 
 
 def test_a_split_logit_adds_up_and_its_first_parts_do_not_depend_on_the_key() -> None:
@@ -217,5 +219,5 @@ def test_few_wide_vectors_keep_the_extremes_and_places_of_the_short_way(monkeypa
     for k in range(50):
         top = x[:, k].max()
         where = min((int(keys[i]), int(places[i]), 0) for i in range(12) if x[i, k] == top)
-        assert extremes.tensors["greatest"][k] == top
-        assert tuple(extremes.tensors["where"][k].tolist()) == where
+        assert extremes.arrays["greatest"][k] == top
+        assert tuple(extremes.arrays["where"][k].tolist()) == where

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -99,3 +101,28 @@ def test_existing_runs(command, vectors_file: Path, tmp_path: Path) -> None:
     unknown = command(*run, "--existing", "maybe")
     assert unknown.code == 2
     assert "resume, reuse, replace, refuse" in unknown.err
+
+
+def test_commands_on_files_of_vectors_never_import_torch(vectors_file: Path, tmp_path: Path) -> None:
+    """It takes longer to import than a small file to measure."""
+    x, remedy = str(vectors_file), str(tmp_path / "remedy")
+    commands = [
+        ["vectors", x, "--against", x, "--aligned"],
+        ["calibrate", x],
+        ["advise", x],
+        ["remedy", "fit", x, "--method", "centre", "-o", remedy],
+        ["remedy", "apply", remedy, x, "-o", str(tmp_path / "repaired.npy")],
+        ["gate", x, x],
+    ]
+    code = f"""
+import contextlib, io, sys
+from anisoscope.cli.main import main
+for command in {commands!r}:
+    sys.argv = ["anisoscope", *command]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        main()
+    print(command[:2], "torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.splitlines() == [f"{command[:2]} False" for command in commands]
+    assert (tmp_path / "repaired.npy").exists()

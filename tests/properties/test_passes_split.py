@@ -103,9 +103,9 @@ def numbers_of(accumulator: Any) -> dict[str, np.ndarray]:
     """All that is ever read of an accumulator."""
     if not isinstance(accumulator, Moments):  # heads and rows: their state is plain sums, and samples of heads
         state = accumulator.state()
-        samples = {name: tensor for name, tensor in state.items() if "reservoir" in name or "sample" in name}
+        samples = {name: array for name, array in state.items() if "reservoir" in name or "sample" in name}
         places = ("peak.where", "peak.query", "peak.key")  # equal tokens score alike up to rounding: either may be told
-        found = {name: tensor.numpy() for name, tensor in state.items() if name not in (*samples, *places)}
+        found = {name: array for name, array in state.items() if name not in (*samples, *places)}
         for side in ("queries", "keys"):
             if hasattr(accumulator, side):
                 found[f"{side} drawn"] = getattr(accumulator, side).points()

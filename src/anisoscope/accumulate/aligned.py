@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from anisoscope.accumulate.keys import Keys, group_of
 from anisoscope.accumulate.moments import Moments
@@ -25,7 +25,7 @@ class Aligned:
     """Additive statistics of partners in R^d and R^k.
 
     >>> aligned = Aligned(2, 2)
-    >>> aligned.update(torch.tensor([[1.0, 0.0, 0.0, 2.0], [1.0, 0.0, 3.0, 0.0], [0.0, 0.0, 1.0, 0.0]]), start=0)
+    >>> aligned.update(np.array([[1.0, 0.0, 0.0, 2.0], [1.0, 0.0, 3.0, 0.0], [0.0, 0.0, 1.0, 0.0]]), start=0)
     >>> aligned.moments.sums().n, float(aligned.cosines.sum())
     (2, 1.0)
     """
@@ -33,22 +33,22 @@ class Aligned:
     def __init__(self, d: int, k: int, *, moments: Moments | None = None, **options: Any) -> None:
         self.d, self.k = d, k
         self.moments = Moments(d + k, **options) if moments is None else moments
-        self.cosines = torch.zeros(self.moments.groups, dtype=torch.float64)
+        self.cosines = np.zeros(self.moments.groups)
 
-    @torch.no_grad()
-    def update(self, joined: torch.Tensor, *, sequences: Keys | None = None, start: int | None = None) -> None:
+    def update(self, joined: NDArray[np.floating], *, sequences: Keys | None = None, start: int | None = None) -> None:
         """Add rows (n, d + k); `sequences` and `start` as in `Moments.update`."""
-        x, y = joined[:, : self.d].double(), joined[:, self.d :].double()
-        norms = torch.linalg.vector_norm(x, dim=1), torch.linalg.vector_norm(y, dim=1)
-        good = torch.stack([norm.isfinite() & (norm > 0) for norm in norms]).all(0)
-        joined = joined.where(good[:, None], torch.zeros((), dtype=joined.dtype))
-        if self.d == self.k:
-            cosines = ((x * y).sum(1) / (norms[0] * norms[1])).where(good, 0.0)
-            if sequences is None and start is None:
-                raise UsageError("rows without sequences need the number of the first", do="give `start`")
-            keys = np.arange(start or 0, (start or 0) + len(x)).astype(np.uint64) if sequences is None else sequences
-            groups = torch.from_numpy(group_of(keys, groups=self.moments.groups))
-            self.cosines.index_add_(0, groups, cosines)
+        x, y = joined[:, : self.d].astype(float), joined[:, self.d :].astype(float)
+        with np.errstate(all="ignore"):
+            norms = np.linalg.norm(x, axis=1), np.linalg.norm(y, axis=1)
+            good = np.all([np.isfinite(norm) & (norm > 0) for norm in norms], axis=0)
+            joined = np.where(good[:, None], joined, 0)
+            if self.d == self.k:
+                cosines = np.where(good, (x * y).sum(1) / (norms[0] * norms[1]), 0.0)
+                if sequences is None and start is None:
+                    raise UsageError("rows without sequences need the number of the first", do="give `start`")
+                numbers = np.arange(len(x), dtype=np.uint64) + np.uint64(start or 0)
+                groups = group_of(numbers if sequences is None else sequences, groups=self.moments.groups)
+                self.cosines += np.bincount(groups, cosines, minlength=self.moments.groups)
         self.moments.update(joined, sequences=sequences, start=start)
 
     def seal(self) -> None:
@@ -60,13 +60,12 @@ class Aligned:
         self.moments.merge(other.moments)
         self.cosines += other.cosines
 
-    def state(self) -> dict[str, torch.Tensor]:
-        about = {"partners": torch.tensor([self.d, self.k]), "cosines": self.cosines.clone()}
-        return {**self.moments.state(), **about}
+    def state(self) -> dict[str, NDArray]:
+        return {**self.moments.state(), "partners": np.array([self.d, self.k]), "cosines": self.cosines.copy()}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, torch.Tensor]) -> Aligned:
+    def from_state(cls, state: Mapping[str, Any]) -> Aligned:
         d, k = (int(value) for value in state["partners"])
         found = cls(d, k, moments=Moments.from_state(state))
-        found.cosines = state["cosines"].clone()
+        found.cosines = np.array(state["cosines"])
         return found

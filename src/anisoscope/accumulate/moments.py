@@ -25,22 +25,21 @@ rank-k update), O(n·d) without.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from anisoscope.accumulate.attention.heads import under
-from anisoscope.accumulate.binned import GRAM_BLOCK, Binned, binned, zeros
+from anisoscope.accumulate import products
+from anisoscope.accumulate.binned import GRAM_BLOCK, Array, Binned, binned
+from anisoscope.accumulate.blocks import Block, array_of, block_of, exact, is_tensor, rows_of
 from anisoscope.accumulate.keys import GROUPS, Keys, group_of
 from anisoscope.accumulate.maxima import Extremes
-from anisoscope.accumulate.products import NARROW, add_products
-from anisoscope.accumulate.reservoir import CAPACITY, Reservoir
+from anisoscope.accumulate.reservoir import CAPACITY, Reservoir, under
 from anisoscope.accumulate.sequences import Finished, Sequences
 from anisoscope.accumulate.sketch import COLUMNS, projection
 from anisoscope.accumulate.sums import LONG, Sample, Sums, sums_of
-from anisoscope.accumulate.threads import shared_out
+from anisoscope.accumulate.threads import small_matrices
 from anisoscope.errors import UsageError
 
 LARGEST_SPECTRUM = 4096  # above this d, a d×d matrix is not built: the spectrum comes from a sketch
@@ -63,7 +62,7 @@ class Moments:
     still hold it open. `seal` closes whatever is open, once everything has been seen.
 
     >>> moments = Moments(3, spectrum=True)
-    >>> moments.update(torch.tensor([[1.0, 0, 0], [0, 2.0, 0], [0, 0, 0]]))
+    >>> moments.update(np.array([[1.0, 0, 0], [0, 2.0, 0], [0, 0, 0]]))
     >>> sums = moments.sums()
     >>> sums.n, sums.zero, sums.sum_unit.tolist()
     (2, 1, [1.0, 1.0, 0.0])
@@ -77,7 +76,7 @@ class Moments:
         groups: int | None = None,
         reservoir: int = CAPACITY,
         seed: int = 0,
-        device: torch.device | str = "cpu",
+        device: str = "cpu",
         open_bytes: int = OPEN_BYTES,
         maxima: bool = False,
     ) -> None:
@@ -87,41 +86,41 @@ class Moments:
         self.spectrum = spectrum and d <= LARGEST_SPECTRUM
         self.sketched = spectrum and LARGEST_SPECTRUM < d <= _HUGE
         self.groups = groups if groups is not None else (GROUPS if d <= _HUGE else GROUPS // 4)
-        self.device = torch.device(device)
+        self.device = str(device)
         limit = max(_FEWEST_OPEN if d <= _HUGE else 16, open_bytes // (16 * d))
-        self._sequences = Sequences(d, limit=limit, device=self.device)
+        self._sequences = Sequences(d, limit=limit)
         self.reservoir = Reservoir(d, capacity=reservoir, seed=seed)
         self.extremes = Extremes(d) if maxima else None
-        self._sums: dict[str, torch.Tensor] = {}
+        self._sums: dict[str, Any] = {}  # arrays; those that are d×d tensors, where vectors lie on an accelerator
         for part in PARTS:
-            self._sums |= {f"{part}.{name}": tensor for name, tensor in self._empty_part().items()}
+            self._sums |= {f"{part}.{name}": array for name, array in self._empty_part().items()}
         for name in ("energy", "pairs", "sequences"):
-            self._sums[f"cross.{name}"] = self._zeros(self.groups)
+            self._sums[f"cross.{name}"] = np.zeros(self.groups)
 
     @property
     def open_limit(self) -> int:
         """How many sequences may be unfinished at a time."""
         return self._sequences.limit
 
-    def _zeros(self, *shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-        return zeros(*shape, dtype=dtype, device=self.device)
-
-    def _empty_part(self) -> dict[str, torch.Tensor]:
+    def _empty_part(self) -> dict[str, Any]:
         g, d = self.groups, self.d
-        part = {"unit2": self._zeros(d), "x": self._zeros(g, d), "unit": self._zeros(g, d)}
-        part |= {name: self._zeros(g) for name in ("norm", "norm2", "fourth", "energy", "pairs", "sequences")}
-        part |= {"n": self._zeros(g, dtype=torch.int64)}
-        part |= {name: self._zeros(1, dtype=torch.int64) for name in ("zero", "nonfinite", "single")}
-        if self.sketched:
-            part |= {"sketch": self._zeros(d, COLUMNS), "square": self._zeros(d)}
-        return part | ({"second": self._zeros(d, d)} if self.spectrum else {})
+        part: dict[str, Any] = {"unit2": np.zeros(d), "x": np.zeros((g, d)), "unit": np.zeros((g, d))}
+        part |= {name: np.zeros(g) for name in ("norm", "norm2", "fourth", "energy", "pairs", "sequences")}
+        part |= {"n": np.zeros(g, np.int64)}
+        part |= {name: np.zeros(1, np.int64) for name in ("zero", "nonfinite", "single")}
+        large = {"sketch": (d, COLUMNS), "square": (d,)} if self.sketched else {}
+        large |= {"second": (d, d)} if self.spectrum else {}
+        return part | {name: self._placed(np.zeros(shape)) for name, shape in large.items()}
+
+    def _placed(self, array: NDArray) -> Any:
+        """A large sum where its vectors are."""
+        return array if self.device == "cpu" else block_of(array, self.device)
 
     # -- taking vectors in -------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def update(
         self,
-        x: torch.Tensor,
+        x: Any,
         *,
         sequences: Keys | None = None,
         positions: NDArray[np.int64] | None = None,
@@ -129,7 +128,7 @@ class Moments:
         whole: bool = False,
         start: int | None = None,
     ) -> None:
-        """Add the vectors x (n, d).
+        """Add the vectors x (n, d), an array or a tensor.
 
         - `sequences`: the key of each row's sequence; without it every row is a sequence of its own, known by its
           number.
@@ -139,7 +138,7 @@ class Moments:
         - `first`: which rows are first positions.
         - `whole`: every sequence of this chunk is complete in it, so none is kept open.
         """
-        x = self._checked(x, sequences, positions, first)
+        x = self._checked(block_of(x, self.device), sequences, positions, first)
         n = len(x)
         if sequences is None:
             sequences, whole = self._sequences.number(n, start), True
@@ -149,11 +148,10 @@ class Moments:
         if positions is None:
             positions = self._sequences.arrivals(sequences, whole=whole)
         first = np.zeros(n, dtype=bool) if first is None else np.asarray(first, dtype=bool)
-        with shared_out() if self.d <= NARROW else nullcontext():  # a product of wide vectors keeps a team busy
-            self._add(x, sequences, positions, first, whole=whole)
+        self._add(x, sequences, positions, first, whole=whole)
 
     def _add(
-        self, x: torch.Tensor, sequences: Keys, positions: NDArray[np.int64], first: NDArray[np.bool_], *, whole: bool
+        self, x: Block, sequences: Keys, positions: NDArray[np.int64], first: NDArray[np.bool_], *, whole: bool
     ) -> None:
         if not len(x):
             return
@@ -161,11 +159,10 @@ class Moments:
         groups = group_of(keys, groups=self.groups)  # (S,)
         singletons = whole and len(keys) == len(x)
         bin_of, bins = (groups[sequence_of], self.groups) if singletons else (sequence_of, len(keys))
-        found, totals, norms = binned(x, 2 * bin_of + first, 2 * bins, gram=self.spectrum or self.sketched)
+        found, totals, norms = self._binned(x, 2 * bin_of + first, 2 * bins)
         good = self._good(norms, first)
         if not good.all():
-            kept = torch.from_numpy(good).to(x.device)
-            self._add(x[kept], sequences[good], positions[good], first[good], whole=whole)
+            self._add(rows_of(x, good), sequences[good], positions[good], first[good], whole=whole)
             return
         self.reservoir.offer(x, sequences, positions, first)
         if self.extremes is not None:
@@ -178,20 +175,26 @@ class Moments:
         """The places that `update` would give n rows of these sequences; counts them, so give them to it."""
         return np.zeros(n, dtype=np.int64) if sequences is None else self._sequences.arrivals(sequences, whole=False)
 
-    def _checked(self, x: torch.Tensor, *per_row: NDArray | None) -> torch.Tensor:
+    def _binned(self, x: Block, bins: NDArray[np.int64], count: int) -> tuple[Binned, Array, Array]:
+        gram = self.spectrum or self.sketched
+        if is_tensor(x):
+            from anisoscope.accumulate import on_device
+
+            return on_device.binned(x, bins, count, gram=gram)
+        with small_matrices():
+            return binned(x, bins, count, gram=gram)
+
+    def _checked(self, x: Block, *per_row: NDArray | None) -> Block:
         if x.ndim != 2 or x.shape[1] != self.d:
             raise UsageError("vectors of the wrong shape", got=tuple(x.shape), expected=f"(n, {self.d})")
         for column in per_row:
             if column is not None and len(column) != len(x):
                 raise UsageError("one label a vector is needed", got=f"{len(column)} labels", expected=len(x))
-        x = x.detach()
-        x = x if x.dtype == torch.float64 else x.float()
-        return x.to(self.device)
+        return x
 
-    def _good(self, norms: torch.Tensor, first: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _good(self, norms: Array, first: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Mark the rows that have a direction; zero vectors, and vectors that are not finite, are counted."""
-        values = norms.cpu().numpy()
-        finite, zero = np.isfinite(values), values == 0
+        finite, zero = np.isfinite(norms), norms == 0
         good = finite & ~zero
         if not good.all():
             for part, chosen in (("rest", ~first), ("first", first)):
@@ -200,61 +203,82 @@ class Moments:
         return good
 
     def _add_directions(
-        self, found: Binned, totals: torch.Tensor, keys: Keys | None, groups: NDArray[np.int64], *, whole: bool
+        self, found: Binned, totals: Array, keys: Keys | None, groups: NDArray[np.int64], *, whole: bool
     ) -> None:
         """Add everything but the second moment: sums by sequence, or by group (no keys) where each has one vector."""
         n, named = totals[0], dict(zip(("n", "norm", "norm2", "fourth"), totals, strict=True))
-        target = torch.from_numpy(np.arange(self.groups) if keys is None else groups).to(self.device)
+        named |= {"x": found.sums[:, 0], "unit": found.sums[:, 1]}
         for p, part in enumerate(PARTS):
-            if not bool(n[p::2].any()):
+            if not n[p::2].any():
                 continue
             self._sums[f"{part}.unit2"] += found.unit2[p]
-            for name, values in (named | {"x": found.sums[:, 0], "unit": found.sums[:, 1]}).items():
-                self._sums[f"{part}.{name}"].index_add_(0, target, values[p::2].to(self._sums[f"{part}.{name}"].dtype))
+            for name, values in named.items():
+                mine = self._sums[f"{part}.{name}"]
+                mine += (values[p::2] if keys is None else self._by_group(values[p::2], groups)).astype(mine.dtype)
             if keys is None:  # ‖u‖² = 1, and one vector makes n_s² = 1
                 for name in ("energy", "pairs", "sequences"):
-                    self._sums[f"{part}.{name}"].index_add_(0, target, n[p::2])
+                    self._sums[f"{part}.{name}"] += n[p::2]
         if keys is None:
-            self._sums["cross.sequences"].index_add_(0, target, n[0::2] + n[1::2])
+            self._sums["cross.sequences"] += n[0::2] + n[1::2]
             return
-        counts = n.cpu().numpy().astype(np.int64).reshape(-1, 2)
-        unit = found.sums[:, 1].unflatten(0, (-1, 2))  # (S, 2, d)
+        counts = n.astype(np.int64).reshape(-1, 2)
+        unit = found.sums[:, 1].reshape(-1, 2, self.d)  # (S, 2, d)
         self._add_finished(self._sequences.add(keys, unit, counts, whole=whole))
 
+    def _by_group(self, values: NDArray, groups: NDArray[np.int64]) -> Array:
+        """Sums of values (S, …) over the sequences of each group."""
+        if values.ndim == 1:
+            return np.bincount(groups, values, minlength=self.groups).astype(float)
+        order = np.argsort(groups, kind="stable")
+        some, starts = np.unique(groups[order], return_index=True)
+        found = np.zeros((self.groups, *values.shape[1:]))
+        for group, rows in zip(some, np.split(order, starts[1:]), strict=True):
+            found[group] = values[rows].sum(0)
+        return found
+
     def _add_second_moment(
-        self, x: torch.Tensor, norms: torch.Tensor, first: NDArray[np.bool_], block_sums: torch.Tensor
+        self, x: Block, norms: Array, first: NDArray[np.bool_], block_sums: NDArray[np.float64]
     ) -> None:
-        if not _FLOAT32_SAFE[0] < float(norms.max()) < _FLOAT32_SAFE[1]:
-            x = x.double()
-        omega = torch.tensor(projection(self.d, self.seed), device=x.device) if self.sketched else None
+        if not _FLOAT32_SAFE[0] < norms.max() < _FLOAT32_SAFE[1]:
+            x = exact(x)
+        omega = projection(self.d, self.seed) if self.sketched else None
         for number, sums in enumerate(block_sums):
             rows = slice(number * GRAM_BLOCK, (number + 1) * GRAM_BLOCK)
             apart = np.flatnonzero(first[rows])
-            add_products(self._sums, "rest", x[rows], sums[0], without=apart, omega=omega)
+            self._add_products("rest", x[rows], sums[0], without=apart, omega=omega)
             if len(apart):
-                firsts = x[rows][torch.from_numpy(apart).to(x.device)]
-                if len(apart) <= _FEW and self.spectrum:
-                    self._sums["first.second"].addmm_(firsts.double().T, firsts.double())
-                else:
-                    add_products(self._sums, "first", firsts, sums[1], omega=omega)
+                self._add_products("first", rows_of(x[rows], apart), sums[1], omega=omega)
+
+    def _add_products(self, part: str, x: Block, total: Array, **options: Any) -> None:
+        if part == "first" and len(x) <= _FEW and self.spectrum:
+            x = exact(x)
+        if is_tensor(x):
+            from anisoscope.accumulate import on_device
+
+            on_device.add_products(self._sums, part, x, total, **options)
+        elif self.d > products.NARROW:  # a product of wide vectors keeps a team busy
+            products.add_products(self._sums, part, x, total, **options)
+        else:
+            with small_matrices():
+                products.add_products(self._sums, part, x, total, **options)
 
     def seal(self) -> None:
         """Close every open sequence. What is merged after that must hold whole sequences, on both sides."""
         self._add_finished(self._sequences.finish(list(self._sequences.open)))
 
-    def _add_finished(self, finished: Iterable[Finished], sums: dict[str, torch.Tensor] | None = None) -> None:
+    def _add_finished(self, finished: Iterable[Finished], sums: dict[str, Any] | None = None) -> None:
         """Add ‖Σ_seq u‖² and n_seq² of finished sequences, for both parts and for what joins them."""
         sums = self._sums if sums is None else sums
-        for keys, unit, n in finished:
-            group = torch.from_numpy(group_of(keys, groups=self.groups)).to(self.device)
-            gram = unit @ unit.mT  # (S, 2, 2)
+        for keys, unit, counts in finished:
+            group, n = group_of(keys, groups=self.groups), counts.astype(float)
+            gram = unit @ unit.swapaxes(1, 2)  # (S, 2, 2)
             for p, part in enumerate(PARTS):
-                sums[f"{part}.energy"].index_add_(0, group, gram[:, p, p])
-                sums[f"{part}.pairs"].index_add_(0, group, n[:, p].square())
-                sums[f"{part}.sequences"].index_add_(0, group, (n[:, p] > 0).double())
-            sums["cross.energy"].index_add_(0, group, 2 * gram[:, 0, 1])
-            sums["cross.pairs"].index_add_(0, group, 2 * n[:, 0] * n[:, 1])
-            sums["cross.sequences"].index_add_(0, group, (n.sum(1) > 0).double())
+                sums[f"{part}.energy"] += self._by_group(gram[:, p, p], group)
+                sums[f"{part}.pairs"] += self._by_group(np.square(n[:, p]), group)
+                sums[f"{part}.sequences"] += self._by_group(n[:, p] > 0, group)
+            sums["cross.energy"] += self._by_group(2 * gram[:, 0, 1], group)
+            sums["cross.pairs"] += self._by_group(2 * n[:, 0] * n[:, 1], group)
+            sums["cross.sequences"] += self._by_group(n.sum(1) > 0, group)
 
     # -- reading, merging, storing -----------------------------------------------------------------------------------
 
@@ -262,9 +286,9 @@ class Moments:
         """The sums as numpy arrays, over `all` positions, the `rest` or the `first`."""
         names = {f"{part}.{name}" for part in PARTS for name in ("energy", "pairs", "sequences")}
         names |= {"cross.energy", "cross.pairs", "cross.sequences"}
-        closed = self._sums | {name: self._sums[name].clone() for name in names}
+        closed = self._sums | {name: self._sums[name].copy() for name in names}
         self._add_finished(self._sequences.stacked(self._sequences.open), closed)
-        arrays = {name: tensor.cpu().numpy() for name, tensor in closed.items()}
+        arrays = {name: array_of(one) for name, one in closed.items()}
         return sums_of(arrays | {"meta": np.array([self.d, self.groups, 0, self.seed])}, positions)
 
     def sample(self) -> Sample:
@@ -281,23 +305,22 @@ class Moments:
             names = "d, groups, spectrum, sketch, seed, capacity and seed of the reservoir, maxima"
             raise UsageError(f"cannot merge moments of different kinds ({names})", got=theirs, expected=mine)
         self._sequences.check_merge(other._sequences)
-        for name, tensor in self._sums.items():
-            tensor += other._sums[name].to(self.device)
+        for name, mine in self._sums.items():
+            mine += self._placed(array_of(other._sums[name])) if is_tensor(mine) else array_of(other._sums[name])
         self._add_finished(self._sequences.merge(other._sequences))
         self.reservoir.merge(other.reservoir)
         if self.extremes is not None and other.extremes is not None:
             self.extremes.merge(other.extremes)
 
-    def state(self) -> dict[str, torch.Tensor]:
-        """Everything, as a flat dict of tensors that safetensors stores."""
+    def state(self) -> dict[str, NDArray]:
+        """Everything, as a flat dict of arrays that safetensors stores."""
+        extremes = self.extremes.state() if self.extremes else {}
         return {
-            **{name: tensor.cpu().clone() for name, tensor in self._sums.items() if not self._nothing(name)},
-            **{f"reservoir.{name}": tensor for name, tensor in self.reservoir.state().items()},
+            **{name: array_of(one).copy() for name, one in self._sums.items() if not self._nothing(name)},
+            **{f"reservoir.{name}": array for name, array in self.reservoir.state().items()},
             **self._sequences.state(),
-            **{f"extremes.{name}": t.clone() for name, t in (self.extremes.state() if self.extremes else {}).items()},
-            "meta": torch.tensor(
-                [self.d, self.groups, int(self.spectrum or self.sketched), self.seed, self.open_limit]
-            ),
+            **{f"extremes.{name}": array.copy() for name, array in extremes.items()},
+            "meta": np.array([self.d, self.groups, int(self.spectrum or self.sketched), self.seed, self.open_limit]),
         }
 
     def _nothing(self, name: str) -> bool:
@@ -308,19 +331,20 @@ class Moments:
         )
 
     @classmethod
-    def from_state(cls, state: Mapping[str, torch.Tensor], *, device: torch.device | str = "cpu") -> Moments:
+    def from_state(cls, state: Mapping[str, Any], *, device: str = "cpu") -> Moments:
         """The inverse of `state`."""
         d, groups, spectrum, seed, limit = (int(value) for value in state["meta"])
         moments = cls(d, spectrum=bool(spectrum), groups=groups, seed=seed, device=device)
         for name in moments._sums.keys() & state.keys():
-            moments._sums[name] = state[name].to(device).clone()
+            array = np.require(state[name], requirements="W")
+            moments._sums[name] = moments._placed(array) if is_tensor(moments._sums[name]) else array
         for name in {f"{part}.fourth" for part in PARTS} - state.keys():  # earlier versions did not keep it
-            moments._sums[name] += torch.nan
+            moments._sums[name] += np.nan
         moments.reservoir = Reservoir.from_state(dict(under("reservoir.", state)))
         extremes = dict(under("extremes.", state))
         moments.extremes = Extremes.from_state(extremes) if extremes else None
         limit = limit if "numbered" in state else moments.open_limit  # earlier versions wrote another number there
-        moments._sequences = Sequences.from_state(state, d, limit=limit, device=moments.device)
+        moments._sequences = Sequences.from_state(state, d, limit=limit)
         return moments
 
 

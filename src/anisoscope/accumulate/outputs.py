@@ -20,9 +20,11 @@ Memory O(d²); time O(n·V·d) with a loss, O(n·V) without. Logits are read a f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from anisoscope.accumulate.attention.heads import zeros
@@ -80,14 +82,14 @@ class Outputs:
         for name, mine in self.sums.items():
             mine += other.sums[name]
 
-    def state(self) -> dict[str, Tensor]:
-        return self.sums | {"vocabulary": torch.tensor([self.vocabulary])}
+    def state(self) -> dict[str, NDArray]:
+        return {**{name: one.numpy() for name, one in self.sums.items()}, "vocabulary": np.array([self.vocabulary])}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
-        outputs = cls(vocabulary=int(state["vocabulary"]), d=len(state["states"]), groups=len(state["loss"]))
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        outputs = cls(vocabulary=int(state["vocabulary"][0]), d=len(state["states"]), groups=len(state["loss"]))
         for name, empty in outputs.sums.items():
-            empty.copy_(state[name])
+            empty.copy_(torch.as_tensor(state[name]))
         return outputs
 
 

@@ -9,12 +9,13 @@ hold (entries beyond 3e38, or none above 1e-30) are counted and left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from anisoscope.accumulate.blocks import Block, array_of, block_of, is_tensor, rows_of
 from anisoscope.accumulate.keys import Keys, priority
 from anisoscope.accumulate.sums import Sample
 from anisoscope.geometry.rows import CACHED, row_blocks
@@ -28,7 +29,7 @@ class Reservoir:
     """Keep the `capacity` vectors of smallest hashed priority.
 
     >>> a, b, whole = Reservoir(2, capacity=3), Reservoir(2, capacity=3), Reservoir(2, capacity=3)
-    >>> x, keys = torch.randn(10, 2), np.arange(10, dtype=np.uint64)
+    >>> x, keys = np.random.default_rng(0).standard_normal((10, 2)), np.arange(10, dtype=np.uint64)
     >>> a.offer(x[:4], keys[:4]); b.offer(x[4:], keys[4:]); whole.offer(x, keys); a.merge(b)
     >>> a.sample().keys.tolist() == whole.sample().keys.tolist()
     True
@@ -46,19 +47,20 @@ class Reservoir:
 
     def offer(
         self,
-        x: torch.Tensor,
+        x: Any,
         keys: Keys,
         positions: NDArray[np.int64] | None = None,
         first: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Consider the vectors x (n, d) of the given sequences and positions."""
+        """Consider the vectors x (n, d), an array or a tensor, of the given sequences and positions."""
         if not self.capacity or not len(keys):
             return
         positions = np.zeros(len(keys), dtype=np.int64) if positions is None else positions
         first = np.zeros(len(keys), dtype=bool) if first is None else first
+        x = block_of(x)
         fits = self._fits(x)
         if not fits.all():
-            x, keys = x[torch.from_numpy(fits).to(x.device)], keys[fits]
+            x, keys = rows_of(x, fits), keys[fits]
             positions, first = positions[fits], first[fits]
         priorities = priority(keys, positions, seed=self.seed)
         full = len(self._priorities) == self.capacity
@@ -66,18 +68,18 @@ class Reservoir:
         if len(chosen):
             self._take(x, chosen, priorities[chosen], keys[chosen], positions[chosen], first[chosen])
 
-    def _fits(self, x: torch.Tensor) -> NDArray[np.bool_]:
+    def _fits(self, x: Block) -> NDArray[np.bool_]:
         """Which vectors float32 can hold; the others are counted."""
-        if x.dtype != torch.float64:
+        if x.itemsize <= 4:
             return np.ones(len(x), bool)
-        largest = x.abs().amax(1).cpu().numpy()
+        largest = array_of(x.abs().amax(1)) if is_tensor(x) else np.maximum(x.max(1), -x.min(1))
         fits = (largest > _FLOAT32[0]) & (largest < _FLOAT32[1])
         self.unfit += int((~fits).sum())
         return fits
 
     def _take(
         self,
-        x: torch.Tensor,
+        x: Block,
         rows: NDArray[np.int64],
         priorities: Keys,
         keys: Keys,
@@ -93,12 +95,12 @@ class Reservoir:
         stays[order[order < held]] = True
         new = np.sort(order[order >= held])
         slots = np.concatenate([np.flatnonzero(~stays), np.arange(held, len(order))])
-        taken = torch.from_numpy(rows[new - held]).to(x.device)
         if self._lent and len(slots):
             room = np.empty_like(self._x)
             room[:held] = self._x[:held]
             self._x, self._lent = room, False
-        self._x[slots] = x[taken].detach().to("cpu", torch.float32).numpy()
+        taken = rows_of(x, rows[new - held])
+        self._x[slots] = array_of(taken.float() if is_tensor(taken) else taken)
         source = np.arange(len(order))  # which of the joined columns each slot now holds
         source[slots] = new
         self._priorities, self._keys = priorities[source], keys[source]
@@ -108,7 +110,7 @@ class Reservoir:
         """Add what another reservoir of the same seed saw."""
         theirs = other.sample()
         self.unfit += other.unfit
-        self.offer(torch.from_numpy(theirs.x), theirs.keys, theirs.positions, theirs.first)
+        self.offer(theirs.x, theirs.keys, theirs.positions, theirs.first)
 
     def sample(self) -> Sample:
         """What is held, in order of priority. The vectors are not copied unless more are taken after this."""
@@ -125,21 +127,26 @@ class Reservoir:
         self._priorities, self._keys = self._priorities[order], self._keys[order]
         self._positions, self._first = self._positions[order], self._first[order]
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self) -> dict[str, NDArray]:
         sample = self.sample()
         return {
-            "x": torch.from_numpy(sample.x),
-            "keys": torch.from_numpy(sample.keys.view(np.int64)),
-            "positions": torch.from_numpy(sample.positions),
-            "first": torch.from_numpy(sample.first),
-            "meta": torch.tensor([self.d, self.capacity, self.seed, self.unfit]),
+            "x": sample.x,
+            "keys": sample.keys.view(np.int64),
+            "positions": sample.positions,
+            "first": sample.first,
+            "meta": np.array([self.d, self.capacity, self.seed, self.unfit]),
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, torch.Tensor]) -> Reservoir:
+    def from_state(cls, state: Mapping[str, Any]) -> Reservoir:
         d, capacity, seed, *unfit = (int(value) for value in state["meta"])
         reservoir = cls(d, capacity=capacity, seed=seed)
         reservoir.unfit = unfit[0] if unfit else 0  # runs of earlier versions did not count them
-        keys = state["keys"].numpy().view(np.uint64)
-        reservoir.offer(state["x"], keys, state["positions"].numpy(), state["first"].numpy())
+        x, keys, positions, first = (np.asarray(state[name]) for name in ("x", "keys", "positions", "first"))
+        reservoir.offer(x, keys.view(np.uint64), positions, first)
         return reservoir
+
+
+def under(prefix: str, state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The arrays whose names begin with a prefix, without it."""
+    return ((name.removeprefix(prefix), array) for name, array in state.items() if name.startswith(prefix))

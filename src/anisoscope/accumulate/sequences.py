@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from anisoscope.accumulate.keys import Keys
@@ -24,7 +23,8 @@ from anisoscope.errors import InputError, UsageError
 REMEMBERED = 16_384  # keys of finished sequences, and ranges of numbered rows
 _AT_ONCE = 512
 
-Finished = tuple[Keys, torch.Tensor, torch.Tensor]
+Array = NDArray[np.float64]
+Finished = tuple[Keys, Array, NDArray[np.int64]]
 """Keys (S,), unit sums (S, 2, d) and counts (S, 2) of some sequences; `rest` comes before `first`."""
 
 
@@ -33,9 +33,8 @@ class Piece:
 
     __slots__ = ("arrived", "counts", "sums")
 
-    def __init__(self, d: int, device: torch.device) -> None:
-        with torch.inference_mode(False):  # a capture may make it in inference mode; it is added to after that
-            self.sums = torch.zeros(2, d, dtype=torch.float64, device=device)
+    def __init__(self, d: int) -> None:
+        self.sums = np.zeros((2, d))
         self.counts = np.zeros(2, dtype=np.int64)
         self.arrived = 0
 
@@ -43,8 +42,8 @@ class Piece:
 class Sequences:
     """The unfinished sequences of a cloud, the keys of those finished lately, and the ranges of numbered rows."""
 
-    def __init__(self, d: int, *, limit: int, device: torch.device) -> None:
-        self.d, self.limit, self.device = d, limit, device
+    def __init__(self, d: int, *, limit: int) -> None:
+        self.d, self.limit = d, limit
         self.open: OrderedDict[int, Piece] = OrderedDict()
         self._closed: dict[int, None] = {}  # in order of closing
         self._numbered: list[tuple[int, int]] = []
@@ -68,21 +67,21 @@ class Sequences:
         keys, starts, counts = np.unique(sequences[order], return_index=True, return_counts=True)
         positions[order] = np.arange(len(sequences)) - np.repeat(starts, counts)
         if not whole:
-            pieces = [self.open.setdefault(key, Piece(self.d, self.device)) for key in keys.tolist()]
+            pieces = [self.open.setdefault(key, Piece(self.d)) for key in keys.tolist()]
             positions[order] += np.repeat(np.array([piece.arrived for piece in pieces], dtype=np.int64), counts)
             for piece, count in zip(pieces, counts.tolist(), strict=True):
                 piece.arrived += count  # also what is left out later: a place in the sequence stays a place
         return positions
 
-    def add(self, keys: Keys, unit: torch.Tensor, counts: NDArray[np.int64], *, whole: bool) -> Iterator[Finished]:
+    def add(self, keys: Keys, unit: Array, counts: NDArray[np.int64], *, whole: bool) -> Iterator[Finished]:
         """Take pieces in, unit sums (S, 2, d) and counts (S, 2); what is finished by that comes back."""
         names = keys.tolist()
         if whole and self.open.keys().isdisjoint(names):
             self._remember(names)
-            yield keys, unit, torch.from_numpy(counts).to(self.device).double()
+            yield keys, unit, counts
             return
         for key, sums, n in zip(names, unit, counts, strict=True):
-            piece = self.open.get(key) or Piece(self.d, self.device)
+            piece = self.open.get(key) or Piece(self.d)
             piece.sums += sums
             piece.counts += n
             self.open[key] = piece
@@ -101,8 +100,8 @@ class Sequences:
         everything = iter(pieces.items())
         while some := list(islice(everything, _AT_ONCE)):
             keys = np.array([key for key, _ in some], dtype=np.uint64)
-            counts = torch.from_numpy(np.stack([piece.counts for _, piece in some])).to(self.device).double()
-            yield keys, torch.stack([piece.sums for _, piece in some]), counts
+            sums, counts = (np.stack([getattr(piece, name) for _, piece in some]) for name in ("sums", "counts"))
+            yield keys, sums, counts
 
     def _beyond_limit(self) -> list[int]:
         return list(islice(self.open, max(0, len(self.open) - self.limit)))
@@ -123,37 +122,36 @@ class Sequences:
         """Add the open sequences of another; what is beyond the limit then comes back as finished."""
         self._numbered = joined(self._numbered, other._numbered)
         for key, theirs in other.open.items():
-            piece = self.open.setdefault(key, Piece(self.d, self.device))
-            piece.sums += theirs.sums.to(self.device)
+            piece = self.open.setdefault(key, Piece(self.d))
+            piece.sums += theirs.sums
             piece.counts += theirs.counts
             piece.arrived += theirs.arrived
         self._remember(other._closed)
         yield from self.finish(self._beyond_limit())
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self) -> dict[str, NDArray]:
         pieces = list(self.open.values())
-        none = torch.zeros(0, 2, self.d, dtype=torch.float64)
         counts = [[*map(int, piece.counts), piece.arrived] for piece in pieces]
         return {
             "open.keys": _int64(self.open),
-            "open.sums": torch.stack([piece.sums.cpu() for piece in pieces]) if pieces else none,
-            "open.counts": torch.tensor(counts, dtype=torch.int64).reshape(-1, 3),
+            "open.sums": np.stack([piece.sums for piece in pieces]) if pieces else np.zeros((0, 2, self.d)),
+            "open.counts": np.array(counts, dtype=np.int64).reshape(-1, 3),
             "closed.keys": _int64(self._closed),
-            "numbered": torch.tensor(self._numbered, dtype=torch.int64).reshape(-1, 2),
+            "numbered": np.array(self._numbered, dtype=np.int64).reshape(-1, 2),
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, torch.Tensor], d: int, *, limit: int, device: torch.device) -> Self:
-        found = cls(d, limit=limit, device=device)
-        keys = state["open.keys"].numpy().view(np.uint64)
-        for key, sums, counts in zip(keys, state["open.sums"], state["open.counts"].numpy(), strict=True):
-            piece = found.open[int(key)] = Piece(d, device)
-            piece.sums += sums.to(device)
+    def from_state(cls, state: Mapping[str, Any], d: int, *, limit: int) -> Self:
+        found = cls(d, limit=limit)
+        columns = (np.asarray(state[f"open.{name}"]) for name in ("keys", "sums", "counts"))
+        for key, sums, counts in zip(*columns, strict=True):
+            piece = found.open[int(key.view(np.uint64))] = Piece(d)
+            piece.sums += sums
             piece.counts += counts[:2]
             piece.arrived = int(counts[2])
-        found._remember(state["closed.keys"].numpy().view(np.uint64).tolist())
+        found._remember(np.asarray(state["closed.keys"]).view(np.uint64).tolist())
         if "numbered" in state:  # runs of earlier versions have none
-            found._numbered = [(start, stop) for start, stop in state["numbered"].tolist()]
+            found._numbered = [(start, stop) for start, stop in np.asarray(state["numbered"]).tolist()]
         return found
 
     def _too_late(self) -> InputError:
@@ -187,5 +185,5 @@ def joined(ranges: list[tuple[int, int]], more: list[tuple[int, int]]) -> list[t
     return found[-REMEMBERED:]
 
 
-def _int64(keys: Iterable[int]) -> torch.Tensor:  # safetensors has no uint64 that torch can add; the bits are kept
-    return torch.from_numpy(np.array(list(keys), dtype=np.uint64).view(np.int64).copy())
+def _int64(keys: Iterable[int]) -> NDArray[np.int64]:  # as earlier versions wrote them; the bits are kept
+    return np.array(list(keys), dtype=np.uint64).view(np.int64)

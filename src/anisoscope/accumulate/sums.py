@@ -166,35 +166,3 @@ class Sample:
 
     def where(self, kept: NDArray[np.bool_]) -> Sample:
         return Sample(self.x[kept], self.keys[kept], self.positions[kept], self.first[kept])
-
-
-class Kept:
-    """Moments as a finished run keeps them, read without torch: their sums and their sample.
-
-    `arrays` is the state of sealed moments; one with sequences still open cannot be read this way.
-    """
-
-    def __init__(self, arrays: Mapping[str, NDArray]) -> None:
-        self._arrays = dict(arrays)
-        for part, other in (("rest", "first"), ("first", "rest")):  # the long sums of no vectors are not stored
-            for name in LONG:
-                if f"{other}.{name}" in self._arrays and f"{part}.{name}" not in self._arrays:
-                    self._arrays[f"{part}.{name}"] = np.zeros_like(self._arrays[f"{other}.{name}"])
-        self.d = int(self._arrays["meta"][0])
-        self._sample = Sample(
-            self._arrays["reservoir.x"],
-            self._arrays["reservoir.keys"].view(np.uint64),
-            self._arrays["reservoir.positions"],
-            self._arrays["reservoir.first"],
-        )
-
-    @staticmethod
-    def readable(arrays: Mapping[str, NDArray]) -> bool:
-        """Whether nothing is open in this state."""
-        return not len(arrays["open.keys"])
-
-    def sums(self, positions: str = "all") -> Sums:
-        return sums_of(self._arrays, positions)
-
-    def sample(self) -> Sample:
-        return self._sample

@@ -14,15 +14,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anisoscope.accumulate.keys import Keys, priority
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Texts:
@@ -56,23 +53,19 @@ class Texts:
         places = zip(keys.tolist(), positions.tolist(), strict=True)
         return [self.kept[place][1] if place in self.kept else None for place in places]
 
-    def state(self) -> dict[str, Tensor]:
-        import torch
-
+    def state(self) -> dict[str, NDArray]:
         packed = json.dumps([text for _, text in self.kept.values()], ensure_ascii=False).encode()
-        places = np.array([key for key, _ in self.kept], np.uint64), [place for _, place in self.kept]
         return {
-            "keys": torch.from_numpy(places[0].view(np.int64)),
-            "positions": torch.tensor(places[1], dtype=torch.int64),
-            "texts": torch.frombuffer(bytearray(packed), dtype=torch.uint8),
-            "meta": torch.tensor([self.capacity, self.seed]),
+            "keys": np.array([key for key, _ in self.kept], np.uint64).view(np.int64),
+            "positions": np.array([place for _, place in self.kept], np.int64),
+            "texts": np.frombuffer(packed, np.uint8),
+            "meta": np.array([self.capacity, self.seed]),
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Texts:
-        """From tensors, or from arrays of numpy."""
         capacity, seed = (int(value) for value in state["meta"])
-        texts, told = cls(capacity=capacity, seed=seed), json.loads(bytes(np.asarray(state["texts"])).decode())
-        keys, positions = np.asarray(state["keys"]).view(np.uint64), np.asarray(state["positions"])
+        texts, told = cls(capacity=capacity, seed=seed), json.loads(bytes(state["texts"]).decode())
+        keys, positions = state["keys"].view(np.uint64), state["positions"]
         texts.offer(keys, positions, lambda row: str(told[row]))
         return texts

@@ -1,6 +1,6 @@
-"""Work on slices of rows in as many threads as torch uses, each slice on one thread.
+"""Work on slices of rows in as many threads as the machine may use, each slice on one thread.
 
-For what torch and numpy do in one thread (selecting, counting), and for many small steps on blocks that fit into the
+For what numpy and torch do in one thread (selecting, counting), and for many small steps on blocks that fit into the
 cache, where a team of threads at every step costs more than it gives. Both let go of the interpreter's lock. A team
 that has finished keeps its cores for milliseconds, waiting for more: `shared_out` has none at work in between.
 """
@@ -8,6 +8,7 @@ that has finished keeps its cores for milliseconds, waiting for more: `shared_ou
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +16,9 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
 
-import torch
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 Result = TypeVar("Result")
-CPU = torch.device("cpu")
 
 
 class _Shared(threading.local):
@@ -27,66 +26,123 @@ class _Shared(threading.local):
 
 
 _SHARED = _Shared()
+_CHOSEN: list[int] = []  # what `use_threads` said, the last one counts
 
 
-def by_slices(
-    work: Callable[[slice], Result], n: int, *, multiple: int = 1, device: torch.device = CPU
-) -> list[Result]:
-    """What `work` makes of the slices of range(n), one per thread, which begin at a multiple; elsewhere than on the CPU
-    there is one slice.
+def threads() -> int:
+    """How many threads work at a time: what was chosen, what torch says where it is at work, what the machine has."""
+    if _SHARED.threads or _CHOSEN:
+        return _SHARED.threads or _CHOSEN[-1]
+    if "torch" in sys.modules:
+        return sys.modules["torch"].get_num_threads()
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdigit() and int(asked):
+        return int(asked)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def use_threads(number: int) -> Iterator[None]:
+    """Within this context work is shared among so many threads; those of torch too, also where it is loaded later."""
+    before, said = threads(), os.environ.get("OMP_NUM_THREADS")
+    _CHOSEN.append(number)
+    os.environ["OMP_NUM_THREADS"] = str(number)  # which torch reads when it is loaded
+    try:
+        _tell_torch(number)
+        yield
+    finally:
+        _CHOSEN.pop()
+        del os.environ["OMP_NUM_THREADS"]
+        os.environ |= {} if said is None else {"OMP_NUM_THREADS": said}
+        _tell_torch(before)
+
+
+def _tell_torch(number: int) -> None:
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(number)
+
+
+def by_slices(work: Callable[[slice], Result], n: int, *, multiple: int = 1, alone: bool = False) -> list[Result]:
+    """What `work` makes of the slices of range(n), one per thread, which begin at a multiple; one slice if `alone`.
 
     >>> [part.stop - part.start for part in by_slices(lambda part: part, 5)] in ([5], [3, 2], [2, 2, 1])
     True
     """
-    step = max(1, -(-n // (_SHARED.threads or torch.get_num_threads())))
-    step = -(-step // multiple) * multiple
+    step = n if alone else -(-n // threads())
+    step = max(1, -(-step // multiple)) * multiple
     slices = [slice(start, min(start + step, n)) for start in range(0, max(n, 1), step)]
-    if len(slices) == 1 or device.type != "cpu":
+    if len(slices) == 1:
         return [work(slice(0, n))]
-    mode = torch.is_inference_mode_enabled()  # each thread has a mode of its own
+    return list(_pool(os.getpid(), "torch" in sys.modules).map(_in_this_mode(work), slices))
+
+
+def _in_this_mode(work: Callable[[slice], Result]) -> Callable[[slice], Result]:
+    """The same work in torch's inference mode, if that is on here: each thread has a mode of its own."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.is_inference_mode_enabled():
+        return work
 
     def in_mode(some: slice) -> Result:
-        with torch.inference_mode(mode):
+        with torch.inference_mode():
             return work(some)
 
-    return list(_pool(os.getpid()).map(in_mode, slices))
+    return in_mode
 
 
 @contextmanager
 def shared_out() -> Iterator[None]:
     """Within this context the threads of torch work on slices alone; every other step is done by the caller."""
-    threads = torch.get_num_threads()
-    if threads == 1 or _SHARED.threads:
+    number = threads()
+    if number == 1 or _SHARED.threads:
         yield
         return
-    _SHARED.threads = threads
+    _SHARED.threads = number
     try:
-        with _teams(os.getpid()).limit(limits=1, user_api="openmp"):
+        with _teams(os.getpid(), "torch" in sys.modules).limit(limits=1, user_api="openmp"):
             yield
     finally:
         _SHARED.threads = 0
 
 
-@contextmanager
-def small_matrices() -> Iterator[None]:
-    """Within this context numpy's linear algebra runs on one thread: on matrices of a few hundred rows a team gains
-    nothing, and where the cores are busy its waiting costs many times the work.
-    """
-    with _teams(os.getpid()).limit(limits=1, user_api="blas"):
-        yield
+class _OneThread:
+    """Keeps numpy's linear algebra on one thread while anybody is within, in whatever thread of the interpreter."""
+
+    def __init__(self) -> None:
+        self._lock, self._within, self._limit = threading.Lock(), 0, None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if not self._within:
+                self._limit = _teams(os.getpid(), "torch" in sys.modules).limit(limits=1, user_api="blas")
+            self._within += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._within -= 1
+                if not self._within and self._limit is not None:
+                    self._limit.restore_original_limits()
+
+
+small_matrices = _OneThread()
+"""Within this context numpy's linear algebra runs on one thread: on matrices of a few hundred rows a team gains
+nothing, and where the cores are busy its waiting costs many times the work.
+"""
 
 
 @cache
-def _teams(process: int) -> ThreadpoolController:
+def _teams(process: int, with_torch: bool) -> ThreadpoolController:
     return ThreadpoolController()
 
 
 @cache
-def _pool(process: int) -> ThreadPoolExecutor:  # threads do not outlive a fork: each process has its own
+def _pool(process: int, with_torch: bool) -> ThreadPoolExecutor:  # threads do not outlive a fork
     return ThreadPoolExecutor(os.cpu_count() or 1, f"slices-{process}", _alone)
 
 
 def _alone() -> None:
     """Let torch use one thread where this thread calls it; elsewhere nothing changes."""
-    torch.get_num_threads()  # the number of the process, which is set at the first call
-    threadpool_limits(1, user_api="openmp")
+    if "torch" in sys.modules:
+        sys.modules["torch"].get_num_threads()  # the number of the process, which is set at the first call
+        threadpool_limits(1, user_api="openmp")

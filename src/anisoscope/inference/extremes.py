@@ -43,7 +43,7 @@ def extreme_estimates(
 
 
 def _activations(extremes: Extremes, sample: Sample, sums: Sums) -> list[Estimate]:
-    largest, where = extremes.tensors["greatest"].numpy(), extremes.tensors["where"].numpy()
+    largest, where = extremes.arrays["greatest"], extremes.arrays["where"]
     at = int(largest.argmax())
     top = float(largest[at])
     median = _median_entry(sample.x[:SAMPLED]) if len(sample) else None

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     import pyarrow as pa
-    import torch
 
     from anisoscope.inference.cloud import Cloud
     from anisoscope.inference.verdict import Verdict
@@ -50,7 +49,7 @@ class Measurement:
     protocol: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
-    state: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    state: Mapping[str, np.ndarray] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
     verdicts: tuple[Mapping[str, Any], ...] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)

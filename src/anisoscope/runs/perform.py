@@ -192,18 +192,14 @@ def in_memory(job: Job) -> tuple[str, ...]:
 
 @contextmanager
 def _threads(machine: Machine) -> Iterator[None]:
-    """Within this context torch uses as many threads as the machine says."""
+    """Within this context as many threads work as the machine says."""
     if machine.threads is None:
         yield
         return
-    import torch
+    from anisoscope.accumulate.threads import use_threads
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(machine.threads)
-    try:
+    with use_threads(machine.threads):
         yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def default_folder(study: Study, settings: Settings, machine: Machine | None = None) -> Path:

@@ -21,7 +21,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -36,7 +35,6 @@ from anisoscope.runs.writing import RUN_FILES, atomic, file_sha256
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
-    import torch
 
 FORMAT = 2
 Existing = Literal["resume", "reuse", "replace", "refuse"]
@@ -77,19 +75,17 @@ class Run:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays that a study keeps beside the table; empty where there are none."""
-        return self._tensors(ARRAYS, "numpy")
+        return self._load(ARRAYS)
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self) -> dict[str, np.ndarray]:
         """The sums; empty where the run did not keep them."""
-        return self._tensors(SUMS, "torch")
+        return self._load(SUMS)
 
-    def state_arrays(self) -> dict[str, np.ndarray]:
-        """The sums as numpy arrays, for what needs no torch."""
-        return self._tensors(SUMS, "numpy")
+    def _load(self, name: str) -> dict[str, np.ndarray]:
+        from safetensors.numpy import load_file
 
-    def _tensors(self, name: str, kind: str) -> dict[str, Any]:
         with self._reading(name) as path:
-            return import_module(f"safetensors.{kind}").load_file(path) if path.exists() else {}
+            return load_file(path) if path.exists() else {}
 
     @contextmanager
     def sums_file(self) -> Iterator[Any]:
@@ -137,7 +133,7 @@ def write_run(
     settings: Mapping[str, Any],
     rows: Iterable[Row],
     arrays: Mapping[str, np.ndarray] | None = None,
-    state: Mapping[str, torch.Tensor] | None = None,
+    state: Mapping[str, np.ndarray] | None = None,
     seconds: float | None = None,
     in_memory: Iterable[str] = (),
     **about: Any,
@@ -175,25 +171,20 @@ def write_run(
 
 
 def _write_files(
-    folder: Path, table: pa.Table, arrays: Mapping[str, np.ndarray], state: Mapping[str, torch.Tensor]
+    folder: Path, table: pa.Table, arrays: Mapping[str, np.ndarray], state: Mapping[str, np.ndarray]
 ) -> None:
     import pyarrow.parquet as pq
 
     with atomic(folder / TABLE) as path:
         pq.write_table(table, path, compression="zstd")
-    for name in (ARRAYS, SUMS):
-        (folder / name).unlink(missing_ok=True)
-    if arrays:
-        import numpy as np
-        from safetensors.numpy import save_file as save_arrays
+    for file, kept in ((ARRAYS, arrays), (SUMS, state)):
+        (folder / file).unlink(missing_ok=True)
+        if kept:
+            import numpy as np
+            from safetensors.numpy import save_file
 
-        with atomic(folder / ARRAYS) as path:
-            save_arrays({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
-    if state:
-        from safetensors.torch import save_file as save_tensors
-
-        with atomic(folder / SUMS) as path:
-            save_tensors({name: tensor.contiguous() for name, tensor in state.items()}, path)
+            with atomic(folder / file) as path:
+                save_file({name: np.ascontiguousarray(array) for name, array in kept.items()}, path)
 
 
 def _write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:

@@ -79,20 +79,18 @@ def of_model(job: Job) -> bool:
 
 def sum_folds(job: Job, source: VectorSource, *, label: str = "") -> Part:
     """The moments of the vectors of a source, by fold."""
-    import torch
-
-    from anisoscope.runs.work.observers.embeddings import FoldSums
+    from anisoscope.runs.work.clouds import Folds, exact_rows
 
     def add(sums: dict[str, Any], block: Any) -> None:
-        x = torch.from_numpy(np.ascontiguousarray(block.x))
+        x = exact_rows(block)
         if block.keys is None:
             keys, places = block.numbers.astype(np.uint64), np.zeros(len(x), np.int64)
             sums[OBSERVER].add_rows(x, keys, places, whole=True)
         else:
-            sums[OBSERVER].add_rows(x.double(), block.keys, None, whole=False)
+            sums[OBSERVER].add_rows(x, block.keys, None)
 
     def make() -> dict[str, Any]:  # rows of named groups may come in several blocks: only whole ones are closed
-        return {OBSERVER: FoldSums(sample=job.settings.sample, seed=job.settings.seed, group=lambda key: key)}
+        return {OBSERVER: Folds(reservoir=job.settings.sample, seed=job.settings.seed)}
 
     part = job.sum_vectors(label or source.name, source, make, add)
     part.about |= {"data": {"name": source.name, "fingerprint": source.fingerprint(), "dimension": source.dim}}
@@ -242,6 +240,6 @@ def left_out(sums: Sequence[Any]) -> list[str]:
 
 
 def kinds() -> dict[str, Any]:
-    from anisoscope.runs.work.observers.embeddings import FoldSums
+    from anisoscope.runs.work.clouds import Folds
 
-    return {OBSERVER: FoldSums}
+    return {OBSERVER: Folds}

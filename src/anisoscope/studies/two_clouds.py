@@ -24,23 +24,18 @@ AGAINST, PAIR, OBSERVER = "against", "pair", "aligned"
 
 def sum_aligned(job: Job, first: VectorSource, second: VectorSource) -> Part:
     """The sums of the rows of two sources, read side by side."""
-    import numpy as np
-    import torch
-
     from anisoscope.accumulate.aligned import Aligned
     from anisoscope.inputs.vectors.joined import Joined
-    from anisoscope.runs.work.observers import AlignedSums
+    from anisoscope.runs.work.clouds import AlignedClouds, exact_rows
 
     def make() -> dict[str, Any]:
-        sums = AlignedSums()
+        sums = AlignedClouds()
         options = {"reservoir": job.settings.sample, "seed": job.settings.seed}
         sums.parts[PAIR] = Aligned(first.dim, second.dim, **options)
         return {OBSERVER: sums}
 
     def add(sums: dict[str, Any], block: Any) -> None:
-        x = torch.from_numpy(np.ascontiguousarray(block.x))
-        x = x if block.keys is None else x.double()
-        sums[OBSERVER].parts[PAIR].update(x, sequences=block.keys, start=block.start)
+        sums[OBSERVER].parts[PAIR].update(exact_rows(block), sequences=block.keys, start=block.start)
 
     return job.sum_vectors(PAIR, Joined(first, second), make, add)
 
@@ -53,7 +48,7 @@ def pair_estimates(collected: Collected, moments: Mapping[str, Any]) -> list[Est
     if PAIR not in collected:
         return [*two_clouds.apart_estimates(*sums), *two_clouds.axes_estimates(*sums)]
     aligned = collected[PAIR].get(OBSERVER, PAIR)
-    joint, cosines = aligned.moments.sums(), aligned.cosines.numpy()
+    joint, cosines = aligned.moments.sums(), aligned.cosines
     same = sums[0].n == sums[1].n == joint.n
     found = two_clouds.apart_estimates(*sums, partners=cosines if same else None)
     partners = two_clouds.partners_of_sums(joint, aligned.moments.sample(), aligned.d, cosines)

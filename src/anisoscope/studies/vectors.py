@@ -96,24 +96,20 @@ def _named_hubs(job: Job, source: VectorSource, part: Part) -> Part:
 def sum_vectors(job: Job, source: VectorSource, *, label: str = "", spectrum: bool = True, texts: bool = False) -> Part:
     """The moments of all vectors of a source, under the site `vectors`; `texts` keeps the ids of sampled rows."""
     import numpy as np
-    import torch
 
     from anisoscope.accumulate.moments import Moments
-    from anisoscope.runs.work.observers import HiddenSums
-    from anisoscope.runs.work.observers.texts import TOKENS, TextSums, excerpt
+    from anisoscope.runs.work.clouds import TOKENS, Clouds, KeptTexts, exact_rows, excerpt
 
     settings = job.settings
 
     def make() -> dict[str, Any]:
-        sums = HiddenSums()
+        sums = Clouds()
         sums.parts[SITE] = Moments(source.dim, spectrum=spectrum, reservoir=settings.sample, seed=settings.seed)
-        kept = {"texts": TextSums(capacity=settings.sample, seed=settings.seed)} if texts else {}
+        kept = {"texts": KeptTexts(capacity=settings.sample, seed=settings.seed)} if texts else {}
         return {"hidden": sums, **kept}
 
     def add(sums: dict[str, Any], block: Any) -> None:
-        x = torch.from_numpy(np.ascontiguousarray(block.x))
-        if block.keys is not None:  # shares of groups cut the rows otherwise: only float64 adds up to the last digits
-            x = x.double()
+        x = exact_rows(block)
         moments, places = sums["hidden"].parts[SITE], None
         if texts:
             places = moments.arrivals(block.keys, len(x))
@@ -198,10 +194,9 @@ def check_something(sums: Any) -> None:
 
 
 def kinds() -> Mapping[str, Any]:
-    from anisoscope.runs.work.observers import AlignedSums, HiddenSums
-    from anisoscope.runs.work.observers.texts import TextSums
+    from anisoscope.runs.work.clouds import AlignedClouds, Clouds, KeptTexts
 
-    return {"hidden": HiddenSums, two_clouds.OBSERVER: AlignedSums, "texts": TextSums}
+    return {"hidden": Clouds, two_clouds.OBSERVER: AlignedClouds, "texts": KeptTexts}
 
 
 _FIRST = ("mean_cosine", "drift_ratio", "participation_ratio_unbiased", "isoscore", "cosine_q95", "hubness")

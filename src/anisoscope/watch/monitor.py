@@ -225,13 +225,13 @@ class AnisotropyMonitor(TrainerCallback):
         self._unwritten = True
         self._widths = {site: layer.queries.d for site, layer in sums.attention.heads.items()}
         heads = {key: part for key, part in sums.attention.parts.items() if key.endswith("/heads")}
-        state = {f"attention|{key}|{name}": t for key, part in heads.items() for name, t in part.state().items()}
-        if state and all(tensor.isfinite().all() for tensor in state.values()):
-            from safetensors.torch import save_file
+        state = {f"attention|{key}|{name}": one for key, part in heads.items() for name, one in part.state().items()}
+        if state and all(np.isfinite(array).all() for array in state.values()):
+            from safetensors.numpy import save_file
 
             (folder / "sums").mkdir(parents=True, exist_ok=True)
             with atomic(folder / "sums" / f"step-{step}.safetensors") as path:
-                save_file({name: tensor.contiguous() for name, tensor in state.items()}, path)
+                save_file({name: np.ascontiguousarray(array) for name, array in state.items()}, path)
             files = {_step_of(file): file for file in self._files()}
             for thinned in files.keys() - set(choose_steps(sorted(files), "log")):
                 files[thinned].unlink()

@@ -97,4 +97,4 @@ def test_sums_of_earlier_versions_have_no_peaks() -> None:
     kept = {name: tensor for name, tensor in state.items() if name not in later and not name.startswith("peak.")}
     old = Rows.from_state(kept)
     assert "one_key" not in old.sums
-    assert not torch.isfinite(old.peaks.tensors["greatest"]).any()
+    assert not np.isfinite(old.peaks.arrays["greatest"]).any()

@@ -16,7 +16,7 @@ Memory O(heads · d_head · (32 + d_head)); time O(n · heads · d_head²), some
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anisoscope.accumulate.keys import GROUPS, Keys, group_of
-from anisoscope.accumulate.reservoir import Reservoir
+from anisoscope.accumulate.reservoir import Reservoir, under
 from anisoscope.errors import InputError, StoreError
 
 SAMPLE = 256
@@ -135,16 +135,16 @@ class HeadCloud:
         """The sampled vectors, (heads, m, d)."""
         return self.sample.sample().x.reshape(-1, self.heads, self.d).swapaxes(0, 1)
 
-    def state(self) -> dict[str, Tensor]:
-        kept = {name: getattr(self, name) for name in _SUMS}
+    def state(self) -> dict[str, NDArray]:
+        kept = {name: getattr(self, name).numpy() for name in _SUMS}
         return kept | {f"sample.{name}": tensor for name, tensor in self.sample.state().items()}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
         groups, heads, d = state["total"].shape
         cloud = cls(heads, d, groups=groups, sample=1)
         for name in _SUMS:
-            getattr(cloud, name).copy_(state[name])
+            getattr(cloud, name).copy_(torch.as_tensor(state[name]))
         cloud.sample = Reservoir.from_state(dict(under("sample.", state)))
         return cloud
 
@@ -181,12 +181,12 @@ class Heads:
         self.queries.merge(other.queries)
         self.keys.merge(other.keys)
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> dict[str, NDArray]:
         sides = (("query", self.queries), ("key", self.keys))
         return {f"{side}.{name}": tensor for side, cloud in sides for name, tensor in cloud.state().items()}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
         heads = cls(query_heads=1, key_heads=1, d=1, sample=1)
         heads.queries = HeadCloud.from_state(dict(under("query.", state)))
         heads.keys = HeadCloud.from_state(dict(under("key.", state)))
@@ -201,8 +201,3 @@ def _blocks(x: Tensor) -> Iterator[slice]:
     """Slices of sequences that fit the cache."""
     size = max(1, _BLOCK // max(x[0].numel(), 1))
     return (slice(first, first + size) for first in range(0, len(x), size))
-
-
-def under(prefix: str, state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """The tensors whose names begin with a prefix, without it."""
-    return ((name.removeprefix(prefix), tensor) for name, tensor in state.items() if name.startswith(prefix))

@@ -25,7 +25,7 @@ For the split of the score variance into salience and content (`geometry.queries
 
 Over keys: `value`, the norm of their value. Values are known where attention goes through the library's interface.
 
-Not grouped: the histogram of content scores (`score_bins`), the greatest of them (`peaks`, see `maxima`).
+Not grouped: the histogram of content scores (`score_bins`), the greatest of them (`peaks`).
 Memory O(heads · d_head²), constant in the corpus.
 Sources: entropy and extremes, Godey et al., EACL 2024; sinks, Gu et al., ICLR 2025 (`eval_sink_open_source.py`).
 """
@@ -33,18 +33,19 @@ Sources: entropy and extremes, Godey et al., EACL 2024; sinks, Gu et al., ICLR 2
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anisoscope.accumulate.attention.heads import by_row, under, zeros
+from anisoscope.accumulate.attention.heads import by_row, zeros
+from anisoscope.accumulate.attention.peaks import Peaks
 from anisoscope.accumulate.attention.score_bins import BINS, fold_cells
 from anisoscope.accumulate.attention.tiles import CallRows, Scored, read_rows
 from anisoscope.accumulate.keys import GROUPS, Keys, group_of
-from anisoscope.accumulate.maxima import Peaks
+from anisoscope.accumulate.reservoir import under
 from anisoscope.errors import StoreError
 
 SINK = 0.3
@@ -167,14 +168,17 @@ class Rows:
             mine += theirs
         self.peaks.merge(other.peaks)
 
-    def state(self) -> dict[str, Tensor]:
-        return self.sums | {f"peak.{name}": tensor for name, tensor in self.peaks.state().items()}
+    def state(self) -> dict[str, NDArray]:
+        kept = {name: tensor.numpy() for name, tensor in self.sums.items()}
+        return kept | {f"peak.{name}": array for name, array in self.peaks.state().items()}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
         groups, heads, d = state["query"].shape
         rows = cls(query_heads=heads, key_heads=state["spread"].shape[1], d=d, groups=groups)
-        rows.sums = {name: empty.copy_(state[name]) for name, empty in rows.sums.items() if name in state}
+        rows.sums = {
+            name: empty.copy_(torch.as_tensor(state[name])) for name, empty in rows.sums.items() if name in state
+        }
         peaks = dict(under("peak.", state))
         rows.peaks = Peaks.from_state(peaks) if peaks else rows.peaks  # earlier versions kept fewer sums
         return rows

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anisoscope.accumulate.attention.peaks import ScoredPairs
 from anisoscope.accumulate.attention.score_bins import CELLS, count_cells
 from anisoscope.accumulate.attention.spread import Block, Chunk, RowSpread, SharedSpread
-from anisoscope.accumulate.maxima import ScoredPairs
 from anisoscope.accumulate.threads import by_slices, shared_out
 from anisoscope.geometry.rows import middle_pair
 
@@ -80,7 +80,9 @@ def read_rows(call: Scored) -> CallRows:
         found = [work(block) for block in blocks]
     else:
         with shared_out():
-            parts = by_slices(lambda some: [work(block) for block in blocks[some]], len(blocks), device=seen.device)
+            parts = by_slices(
+                lambda some: [work(block) for block in blocks[some]], len(blocks), alone=seen.device.type != "cpu"
+            )
         found = [one for part in parts for one in part]
     cells, *sums = zip(*found, strict=True)
     query, spreads, pulls = (torch.cat(parts) for parts in sums)

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from anisoscope.errors import StoreError
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from numpy.typing import NDArray
 
     from anisoscope.models.batches.plan import Batch
     from anisoscope.models.open import OpenModel
@@ -30,7 +32,7 @@ class Accumulator(Protocol):
     """Additive statistics of one cloud, layer or head."""
 
     def merge(self, other: Any) -> None: ...
-    def state(self) -> dict[str, Tensor]: ...
+    def state(self) -> dict[str, Any]: ...  # arrays, or tensors
 
 
 class Collection:
@@ -39,7 +41,7 @@ class Collection:
     def __init__(self) -> None:
         self.parts: dict[str, Any] = {}
 
-    def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
+    def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
         """The accumulator that a state was taken from."""
         raise TypeError(f"{type(self).__name__} does not say how to read {key!r}")
 
@@ -54,12 +56,16 @@ class Collection:
         for key, accumulator in other.parts.items():
             self.add(key, accumulator)
 
-    def state(self) -> dict[str, Tensor]:
-        """Every tensor, named `key|tensor`."""
-        named = ((key, accumulator.state()) for key, accumulator in self.parts.items())
-        return {f"{key}{SEPARATOR}{name}": tensor for key, state in named for name, tensor in state.items()}
+    def state(self) -> dict[str, NDArray]:
+        """Every array, named `key|array`."""
+        named = ((key, self.state_of(key)) for key in self.parts)
+        return {f"{key}{SEPARATOR}{name}": array for key, state in named for name, array in state.items()}
 
-    def load(self, state: Mapping[str, Tensor]) -> None:
+    def state_of(self, key: str) -> dict[str, NDArray]:
+        """The state of one accumulator."""
+        return {name: np.asarray(one) for name, one in self.parts[key].state().items()}
+
+    def load(self, state: Mapping[str, NDArray]) -> None:
         """Add what `state` returned."""
         for key, tensors in split(state).items():
             self.add(key, self.read(key, tensors))
@@ -95,10 +101,8 @@ class Count:
     def merge(self, other: Count) -> None:
         self.n += other.n
 
-    def state(self) -> dict[str, Tensor]:
-        import torch
-
-        return {"n": torch.tensor([self.n])}
+    def state(self) -> dict[str, NDArray]:
+        return {"n": np.array([self.n])}
 
 
 class Counted(Collection):
@@ -108,8 +112,8 @@ class Counted(Collection):
         super().__init__()
         self.parts["done"] = Count()
 
-    def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
-        return Count(int(state["n"]))
+    def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
+        return Count(int(state["n"][0]))
 
     @property
     def done(self) -> int:
@@ -122,7 +126,7 @@ def counting(make: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]
 
 
 def split(state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Tensors by what stands before the last separator of their name."""
+    """Arrays by what stands before the last separator of their name."""
     found: dict[str, dict[str, Any]] = {}
     for name, tensor in state.items():
         key, _, inner = name.rpartition(SEPARATOR)
@@ -153,7 +157,7 @@ class Part:
                 self.sums[name] = collection
         self.about = merge_about(self.about, other.about)
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> dict[str, NDArray]:
         return {f"{name}{SEPARATOR}{key}": t for name, sums in self.sums.items() for key, t in sums.state().items()}
 
 
@@ -169,7 +173,7 @@ class StoredPart(Part):
     def _opened(self) -> Any:
         from safetensors import safe_open
 
-        return safe_open(self.path, "pt")
+        return safe_open(self.path, "np")
 
     def keys(self, observer: str) -> list[str]:
         return list(dict.fromkeys(rest.rpartition(SEPARATOR)[0] for name, rest in self._names if name == observer))
@@ -244,8 +248,8 @@ def check_counts(collected: Mapping[str, Part]) -> None:
             )
 
 
-def state_of(collected: Mapping[str, Part]) -> dict[str, Tensor]:
-    """All sums as one flat dict, `label|observer|site|tensor`."""
+def state_of(collected: Mapping[str, Part]) -> dict[str, NDArray]:
+    """All sums as one flat dict, `label|observer|site|array`."""
     return {
         f"{_safe(label)}{SEPARATOR}{name}": tensor
         for label, part in collected.items()
@@ -253,17 +257,17 @@ def state_of(collected: Mapping[str, Part]) -> dict[str, Tensor]:
     }
 
 
-def load_parts(state: Mapping[str, Tensor], labels: Sequence[str], kinds: Mapping[str, Any]) -> Collected:
+def load_parts(state: Mapping[str, NDArray], labels: Sequence[str], kinds: Mapping[str, Any]) -> Collected:
     """The inverse of `state_of`; `kinds` makes an empty collection for each observer's name."""
     by_name = {_safe(label): label for label in labels}
-    found: dict[str, dict[str, dict[str, Tensor]]] = {}
+    found: dict[str, dict[str, dict[str, NDArray]]] = {}
     for name, tensor in state.items():
         label, observer, rest = name.split(SEPARATOR, 2)
         found.setdefault(by_name[label], {}).setdefault(observer, {})[rest] = tensor
     return {label: Part(dict(_loaded(found.get(label, {}), kinds))) for label in labels}
 
 
-def _loaded(states: Mapping[str, Mapping[str, Tensor]], kinds: Mapping[str, Any]) -> Iterator[tuple[str, Collection]]:
+def _loaded(states: Mapping[str, Mapping[str, NDArray]], kinds: Mapping[str, Any]) -> Iterator[tuple[str, Collection]]:
     for name, state in states.items():
         collection: Collection = Counted() if name == COUNTED else kinds[name]()
         collection.load(state)

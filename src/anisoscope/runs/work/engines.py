@@ -98,8 +98,7 @@ class Torchrun(Local):
         for _name, collection in part.sums.items():
             keys = self.agreed(self._union(self._gathered(list(collection.parts))))
             for key in keys:
-                mine = collection.parts.get(key)
-                states = self._gathered(None if mine is None else mine.state())
+                states = self._gathered(collection.state_of(key) if key in collection.parts else None)
                 for state in states[1:]:
                     if state is not None:
                         collection.add(key, collection.read(key, state))

@@ -27,7 +27,7 @@ from anisoscope.runs.work.collected import COUNTED
 from anisoscope.runs.work.units import Unit, virtual_shard
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from numpy.typing import NDArray
 
     from anisoscope.models.batches.plan import Batch, Batches
     from anisoscope.models.open import OpenModel
@@ -73,8 +73,8 @@ class Observer(Protocol):
         """Protocol, sites and notes, in plain values."""
         ...
 
-    def state(self) -> dict[str, Tensor]: ...
-    def load(self, state: Mapping[str, Tensor]) -> None: ...
+    def state(self) -> dict[str, NDArray]: ...
+    def load(self, state: Mapping[str, NDArray]) -> None: ...
 
 
 def run_pass(
@@ -177,15 +177,15 @@ def follow(
                 _stop_if_asked(saved, sums)
 
 
-def whole_state(sums: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The state of all collections, `name|key|tensor`."""
-    return {f"{name}|{key}": tensor for name, one in sums.items() for key, tensor in one.state().items()}
+def whole_state(sums: Mapping[str, Any]) -> dict[str, NDArray]:
+    """The state of all collections, `name|key|array`."""
+    return {f"{name}|{key}": array for name, one in sums.items() for key, array in one.state().items()}
 
 
-def load_whole(sums: Mapping[str, Any], state: Mapping[str, Tensor]) -> None:
+def load_whole(sums: Mapping[str, Any], state: Mapping[str, NDArray]) -> None:
     """Add what `whole_state` returned."""
     for name, one in sums.items():
-        mine = {key.removeprefix(f"{name}|"): tensor for key, tensor in state.items() if key.startswith(f"{name}|")}
+        mine = {key.removeprefix(f"{name}|"): array for key, array in state.items() if key.startswith(f"{name}|")}
         if mine:
             one.load(mine)
 

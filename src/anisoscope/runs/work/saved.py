@@ -15,13 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from anisoscope.errors import StoreError
 from anisoscope.runs.store import versions
 from anisoscope.runs.work.units import Unit
 from anisoscope.runs.writing import atomic, file_sha256
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from numpy.typing import NDArray
 
 _COMPUTE = ("anisoscope", "torch", "transformers")
 _START_ANEW = "--existing replace starts anew"
@@ -61,11 +63,11 @@ class Saved:
     def header(self) -> Path:
         return self.folder / f"{self.unit.name}.json"
 
-    def load(self) -> dict[str, Tensor]:
+    def load(self) -> dict[str, NDArray]:
         """The saved sums; empty where nothing was saved yet."""
         if not self.state:
             return {}
-        from safetensors.torch import load_file
+        from safetensors.numpy import load_file
 
         return load_file(self.verified())
 
@@ -76,15 +78,15 @@ class Saved:
             raise StoreError("the state of the unfinished run is damaged", where=path, do=_START_ANEW)
         return path
 
-    def save(self, tensors: Mapping[str, Tensor]) -> None:
+    def save(self, arrays: Mapping[str, NDArray]) -> None:
         """Keep these sums as the state of the unit."""
-        from safetensors.torch import save_file
+        from safetensors.numpy import save_file
 
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             name = self._name()
             with atomic(self.folder / name) as path:
-                save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path)
+                save_file({key: np.ascontiguousarray(array) for key, array in arrays.items()}, path)
                 self.sha256 = file_sha256(path)
             former, self.state = self.state, name
             with atomic(self.header) as path:

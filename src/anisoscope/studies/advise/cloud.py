@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from anisoscope.accumulate.moments import Moments
@@ -19,8 +18,8 @@ from anisoscope.accumulate.reservoir import Reservoir
 from anisoscope.accumulate.sums import Sample, Sums
 from anisoscope.runs.job import Job
 from anisoscope.runs.work.blocks import Rows, blocks_of
+from anisoscope.runs.work.clouds import exact_rows
 from anisoscope.runs.work.collected import Accumulator, Collection, Part
-from anisoscope.runs.work.observers.embeddings import EmbeddingSums
 from anisoscope.runs.work.units import Unit
 from anisoscope.studies import folds
 
@@ -52,15 +51,14 @@ class NumberedSums(Collection):
         super().__init__()
         self.parts = {"moments": Moments(d, reservoir=0, seed=seed), "rows": Reservoir(d, capacity=sample, seed=seed)}
 
-    def read(self, key: str, state: Mapping[str, torch.Tensor]) -> Accumulator:
+    def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
         return Moments.from_state(state) if key == "moments" else Reservoir.from_state(state)
 
     def add_block(self, block: Rows) -> None:
-        x = torch.from_numpy(np.ascontiguousarray(block.x))
-        self.parts["moments"].update(x if block.keys is None else x.double(), sequences=block.keys, start=block.start)
+        self.parts["moments"].update(exact_rows(block), sequences=block.keys, start=block.start)
         good = usable(block.x)
         keys = block.numbers.astype(np.uint64) if block.keys is None else block.keys
-        self.parts["rows"].offer(x[torch.from_numpy(good)], keys[good], block.numbers[good])
+        self.parts["rows"].offer(block.x[good], keys[good], block.numbers[good])
 
 
 def usable(x: NDArray[Any]) -> NDArray[np.bool_]:
@@ -87,6 +85,8 @@ def of_files(job: Job, source: VectorSource) -> Cloud:
 
 def of_model(job: Job, model: OpenModel) -> Cloud:
     """The texts that a model embeds; a row's number is its place in the sample that holds them."""
+    from anisoscope.runs.work.observers.embeddings import EmbeddingSums
+
     group = folds.grouping(job)
     made = {"sample": _EVERY, "seed": job.settings.seed, "group": group}
     part = job.run(model.name, model, lambda: {"rows": EmbeddingSums(model.encoder, **made)}, first=True)

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from anisoscope.accumulate.maxima import Peaks
+from anisoscope.accumulate.attention.peaks import Peaks
 from anisoscope.geometry.missing import settle
 from anisoscope.geometry.nulls.extremes import expected_maximum
 from anisoscope.geometry.queries_keys import split_logit
@@ -29,7 +29,7 @@ PARTS = ("means", "query", "salience", "content")
 
 def peak_rows(peaks: Peaks, like: Row) -> Iterator[Row]:
     """The rows of one layer and of its heads; none where no pair was scored."""
-    found = {name: tensor.numpy() for name, tensor in peaks.tensors.items()}
+    found = peaks.arrays
     greatest, where = found["greatest"], found["where"]
     if not np.isfinite(greatest).any():
         return

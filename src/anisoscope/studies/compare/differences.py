@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anisoscope.accumulate.sums import Kept, Sample, Sums
+from anisoscope.accumulate.moments import Moments
+from anisoscope.accumulate.sums import Sample, Sums
 from anisoscope.errors import UsageError
 from anisoscope.inference.directions import direction_estimate
 from anisoscope.inference.estimates import Estimate
@@ -61,9 +62,9 @@ def compare_runs(first: Run, second: Run, *, aligned: bool = False) -> Findings:
     return Findings(rows, _words(rows), notes=notes, protocol={"difference": "second minus first"})
 
 
-def moments_of(run: Run) -> dict[str, Kept]:
+def moments_of(run: Run) -> dict[str, Moments]:
     """The moments that a run kept, by site (`model|site` in a run of several models)."""
-    states = split(run.state_arrays())
+    states = split(run.state())
     if run.manifest["format"] > 1:  # label|observer|site
         parts = {tuple(key.split("|", 2)): state for key, state in states.items()}
         labels = {label for label, _, _ in parts}
@@ -74,20 +75,7 @@ def moments_of(run: Run) -> dict[str, Kept]:
         }
     if not states:
         raise UsageError("this run kept no sums to compare", where=run.folder, expected="a run of measure or vectors")
-    return {site or "vectors": _kept(state) for site, state in states.items()}
-
-
-def _kept(state: Mapping[str, Any]) -> Kept:
-    """The sums of one site; runs of earlier versions may hold open sequences, which are closed first."""
-    if Kept.readable(state):
-        return Kept(state)
-    import torch
-
-    from anisoscope.accumulate.moments import Moments
-
-    moments = Moments.from_state({name: torch.from_numpy(array) for name, array in state.items()})
-    moments.seal()
-    return Kept({name: tensor.numpy() for name, tensor in moments.state().items()})
+    return {site or "vectors": Moments.from_state(state) for site, state in states.items()}
 
 
 def _in_order(sites: Iterable[str], run: Run) -> list[str]:
@@ -106,7 +94,7 @@ def _same_data(first: Run, second: Run) -> bool:
     return bool(known) or first.folder.resolve() == second.folder.resolve()
 
 
-def _same_rows(ours: Mapping[str, Kept], theirs: Mapping[str, Kept], sites: Iterable[str]) -> bool:
+def _same_rows(ours: Mapping[str, Moments], theirs: Mapping[str, Moments], sites: Iterable[str]) -> bool:
     """Whether the rows of both runs fall into jackknife groups of the same sizes: as many rows, the same left out."""
     return all(np.array_equal(ours[site].sums().group_n, theirs[site].sums().group_n) for site in sites)
 
@@ -141,7 +129,7 @@ class _Value:
     shrink: float = 1.0
 
 
-def differences(a: Kept, b: Kept, *, like: Row, paired: bool, spectra: bool = True) -> list[Row]:
+def differences(a: Moments, b: Moments, *, like: Row, paired: bool, spectra: bool = True) -> list[Row]:
     """All metrics of one site, b minus a; `like` gives the other columns."""
     before, after = a.sums(), b.sums()
     note = "paired by sequence group" if paired else ""
@@ -151,7 +139,7 @@ def differences(a: Kept, b: Kept, *, like: Row, paired: bool, spectra: bool = Tr
     return rows + _spectral(a, b, like, paired=paired) if spectra else rows
 
 
-def _spectral(a: Kept, b: Kept, like: Row, *, paired: bool) -> list[Row]:
+def _spectral(a: Moments, b: Moments, like: Row, *, paired: bool) -> list[Row]:
     first, second = a.sample(), b.sample()
     if min(len(first), len(second)) < 2:
         return []

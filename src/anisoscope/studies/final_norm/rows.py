@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from anisoscope.accumulate.moments import Moments
@@ -45,14 +46,14 @@ class Parameters:
         return {"gain": self.gain, "bias": self.bias}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
-        return cls(state["gain"], state["bias"])
+    def from_state(cls, state: Mapping[str, NDArray]) -> Self:
+        return cls(torch.from_numpy(state["gain"]), torch.from_numpy(state["bias"]))
 
 
 class NormParameters(Collection):
     """The parameters of all norms of a model, by path."""
 
-    def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
+    def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
         return Parameters.from_state(state)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from anisoscope.accumulate.attention.rows import Rows
@@ -32,8 +33,8 @@ class VectorSum:
         return {"total": self.total, "n": torch.tensor([self.n])}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
-        return cls(state["total"], int(state["n"]))
+    def from_state(cls, state: Mapping[str, NDArray]) -> Self:
+        return cls(torch.from_numpy(state["total"]), int(state["n"][0]))
 
 
 class Scores:
@@ -55,9 +56,9 @@ class Scores:
         return dict(self.sums)
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
+    def from_state(cls, state: Mapping[str, NDArray]) -> Self:
         found = cls()
-        found.sums = {name: state[name].clone() for name in cls.NAMES}
+        found.sums = {name: torch.from_numpy(state[name]) for name in cls.NAMES}
         return found
 
 
@@ -71,7 +72,7 @@ class Sums(Collection):
         super().__init__()
         self._about = about or {}
 
-    def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
+    def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
         return _KINDS.get(key.rpartition("/")[2], VectorSum).from_state(state)
 
     def of(self, kind: str) -> dict[str, Any]:

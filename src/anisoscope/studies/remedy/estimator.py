@@ -79,23 +79,20 @@ class Remedy:
         return self
 
     def _add(self, side: str, x: ArrayLike, groups: Sequence[Any] | None) -> None:
-        import torch
-
         from anisoscope.accumulate.keys import sequence_keys
-        from anisoscope.runs.work.observers.embeddings import FoldSums
+        from anisoscope.runs.work.clouds import Folds
 
         rows = _rows(x)
         if rows.ndim != 2:
             raise UsageError("not a matrix of vectors", got=f"shape {rows.shape}", expected="(n, d)")
         if side not in self._sums:
-            self._sums[side] = FoldSums(sample=self.sample, seed=self.seed, group=lambda key: key)
+            self._sums[side] = Folds(reservoir=self.sample, seed=self.seed)
             self.about[side] = 0
         start = self.about[side]
         numbers = np.arange(start, start + len(rows))
         keys = numbers.astype(np.uint64) if groups is None else sequence_keys(map(str, groups))
-        wide = rows.dtype == np.float64
-        x_ = torch.from_numpy(np.ascontiguousarray(rows, dtype=np.float64 if wide else np.float32))
-        self._sums[side].add_rows(x_, keys, numbers, whole=groups is None)
+        kind = np.float64 if rows.dtype == np.float64 else np.float32
+        self._sums[side].add_rows(np.ascontiguousarray(rows, dtype=kind), keys, numbers, whole=groups is None)
         self.about[side] += len(rows)
 
     def transform(self, x: ArrayLike) -> NDArray[np.floating]:

@@ -34,8 +34,8 @@ from anisoscope.accumulate.attention.heads import Heads
 from anisoscope.accumulate.texts import Texts
 from anisoscope.geometry.queries_keys import union_directions
 from anisoscope.inference.jackknife import jackknife, without_each
+from anisoscope.runs.work.clouds import TOKENS
 from anisoscope.runs.work.collected import Part
-from anisoscope.runs.work.observers.texts import TOKENS
 
 Array = NDArray[Any]
 SIDES = ("query", "key")

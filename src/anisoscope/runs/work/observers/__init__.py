@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from anisoscope.accumulate.aligned import Aligned
 from anisoscope.accumulate.attention.heads import SAMPLE, Heads
 from anisoscope.accumulate.attention.rows import Rows
 from anisoscope.accumulate.keys import sequence_keys
@@ -29,7 +29,7 @@ from anisoscope.capture.attention.capture import AttentionCapture
 from anisoscope.capture.masks import count_positions
 from anisoscope.capture.sites import Site, body_of, find_sites
 from anisoscope.models.devices import sums_device
-from anisoscope.runs.work.collected import Accumulator, Collection, Watching
+from anisoscope.runs.work.collected import Accumulator, Watching
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -63,7 +63,7 @@ class HiddenSums(Watching):
         self._keys = np.zeros(0, dtype=np.uint64)
         self._starts = np.zeros(0, dtype=np.int64)
 
-    def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
+    def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
         return Moments.from_state(state)
 
     @property
@@ -117,13 +117,6 @@ class HiddenSums(Watching):
         }
 
 
-class AlignedSums(Collection):
-    """The sums of two clouds whose rows are partners."""
-
-    def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
-        return Aligned.from_state(state)
-
-
 class AttentionSums(Watching):
     """Queries and keys (`site/heads`) and attention rows (`site/rows`) of every layer.
 
@@ -142,7 +135,7 @@ class AttentionSums(Watching):
     def rows(self) -> dict[str, Rows]:
         return {key.removesuffix("/rows"): part for key, part in self.parts.items() if key.endswith("/rows")}
 
-    def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
+    def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
         return (Heads if key.endswith("/heads") else Rows).from_state(state)
 
     def watch(self, model: OpenModel, batch: Batch) -> AbstractContextManager[Any]:

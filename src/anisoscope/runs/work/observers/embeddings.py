@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from anisoscope.accumulate.keys import GROUPS, Keys, group_of, sequence_keys
+from anisoscope.accumulate.keys import Keys, sequence_keys
 from anisoscope.accumulate.moments import Moments
 from anisoscope.capture.embedding import SITE, embed_output
 from anisoscope.capture.sites import body_of
+from anisoscope.runs.work.clouds import Folds
 from anisoscope.runs.work.collected import Accumulator, Watching
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from anisoscope.models.batches.plan import Batch
     from anisoscope.models.encoders import Encoder
     from anisoscope.models.open import OpenModel
-
-FOLDS = 4
 
 
 class EmbeddingSums(Watching):
@@ -49,7 +48,7 @@ class EmbeddingSums(Watching):
         self.encoder, self.group = encoder, group
         self.made = {"spectrum": spectrum, "reservoir": sample, "seed": seed, "device": device}
 
-    def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
+    def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
         return Moments.from_state(state)
 
     @contextmanager
@@ -86,15 +85,12 @@ class EmbeddingSums(Watching):
 
 
 class FoldSums(EmbeddingSums):
-    """The moments of vectors in four folds, `fold.0` … `fold.3`; all rows of a sequence fall into one."""
+    """The moments of vectors in four folds, `fold.0` … `fold.3`; all texts of a group fall into one."""
+
+    def __init__(self, encoder: Encoder | None = None, **options: Any) -> None:
+        super().__init__(encoder, **options)
+        self._folds = Folds(**self.made)
+        self.parts = self._folds.parts
 
     def add_rows(self, x: Tensor, keys: Keys, positions: NDArray[np.int64] | None, *, whole: bool = False) -> None:
-        folds = group_of(keys, groups=GROUPS) % FOLDS
-        for fold in np.unique(folds):
-            mine = folds == fold
-            name = f"fold.{fold}"
-            if name not in self.parts:
-                self.parts[name] = Moments(x.shape[1], **{**self.made, "reservoir": self.made["reservoir"] // FOLDS})
-            at = None if positions is None else positions[mine]
-            chosen = x[torch.from_numpy(mine).to(x.device)]
-            self.parts[name].update(chosen, sequences=keys[mine], positions=at, whole=whole or self.group is str)
+        self._folds.add_rows(x, keys, positions, whole=whole or self.group is str)

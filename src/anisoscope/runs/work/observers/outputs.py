@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from anisoscope.accumulate.keys import group_of, sequence_keys
@@ -35,7 +36,7 @@ class OutputSums(Watching):
         self._entered: list[Tensor] = []
         self._head: Head | None = None
 
-    def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
+    def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
         return Outputs.from_state(state)
 
     def prepare(self, model: OpenModel, batch: Batch) -> None:

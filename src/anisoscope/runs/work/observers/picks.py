@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from anisoscope.accumulate.keys import sequence_key
@@ -22,8 +21,6 @@ from anisoscope.runs.work.collected import Accumulator, Collection
 from anisoscope.runs.work.observers.embeddings import EmbeddingSums
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from anisoscope.models.batches.plan import Batch
     from anisoscope.models.encoders import Encoder
 
@@ -39,15 +36,14 @@ class Picked:
     def merge(self, other: Picked) -> None:
         self.found |= other.found
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> dict[str, NDArray]:
         keys = np.array(list(self.found), dtype=np.uint64).view(np.int64)
         x = np.stack(list(self.found.values())) if self.found else np.zeros((0, 0), np.float32)
-        return {"keys": torch.from_numpy(keys), "x": torch.from_numpy(x)}
+        return {"keys": keys, "x": x}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Tensor]) -> Picked:
-        keys = state["keys"].numpy().view(np.uint64).tolist()
-        return cls(dict(zip(keys, state["x"].numpy(), strict=True)))
+    def from_state(cls, state: Mapping[str, NDArray]) -> Picked:
+        return cls(dict(zip(state["keys"].view(np.uint64).tolist(), state["x"], strict=True)))
 
 
 class Picks(Collection):
@@ -58,7 +54,7 @@ class Picks(Collection):
         self.wanted = {sequence_key(name): name for name in wanted}
         self.parts[ROWS] = Picked()
 
-    def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
+    def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
         return Picked.from_state(state)
 
     def offer(self, x: NDArray[Any], names: Sequence[str]) -> None:
@@ -76,7 +72,7 @@ class TextPicks(EmbeddingSums):
         super().__init__(encoder)
         self.parts[ROWS] = Picked()
 
-    def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
+    def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
         return Picked.from_state(state)
 
     def take(self, batch: Batch, output: Any) -> None:

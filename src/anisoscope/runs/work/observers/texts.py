@@ -9,17 +9,16 @@ Models whose states have other positions (CANINE's molecules, pooled blocks) kee
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from anisoscope.accumulate.keys import sequence_keys
-from anisoscope.accumulate.texts import Texts
 from anisoscope.capture.sites import find_sites
 from anisoscope.models.processors import MissingTokenizer
-from anisoscope.runs.work.collected import Accumulator, Watching
+from anisoscope.runs.work.clouds import TOKENS, KeptTexts, excerpt
+from anisoscope.runs.work.collected import Watching
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,24 +26,17 @@ if TYPE_CHECKING:
     from anisoscope.models.batches.plan import Batch
     from anisoscope.models.open import OpenModel
 
-TOKENS, DOCUMENTS = "tokens", "embedding"
-CONTEXT, LONGEST = 40, 240  # characters on each side of a token; of a document
+DOCUMENTS = "embedding"
+CONTEXT = 40  # characters on each side of a token
 _TOKENWISE = {"tokens", "decoder", "unknown"}
 
 
-class TextSums(Watching):
+class TextSums(KeptTexts, Watching):
     """The texts of what reservoirs of the same seed, and of at most this capacity, hold."""
 
     def __init__(self, *, capacity: int = 4096, seed: int = 0, specials: str = "keep") -> None:
-        super().__init__()
-        self.made, self.specials = {"capacity": capacity, "seed": seed}, specials
-        self._refused = ""
-
-    def read(self, key: str, state: Mapping[str, Tensor]) -> Accumulator:
-        return Texts.from_state(state)
-
-    def texts(self, key: str) -> Texts:
-        return self.parts.setdefault(key, Texts(**self.made))
+        super().__init__(capacity=capacity, seed=seed)
+        self.specials, self._refused = specials, ""
 
     def prepare(self, model: OpenModel, batch: Batch) -> None:
         if model.modality != "text" or isinstance(_tokenizer(model), MissingTokenizer):
@@ -85,11 +77,6 @@ class TextSums(Watching):
             "sites": [],
             "notes": ["this run holds excerpts of its data (--keep-text)"],
         }
-
-
-def excerpt(text: str) -> str:
-    """The beginning of a long text."""
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def token_in_context(tokenizer: Any, ids: list[int], words: list[bool], place: int) -> str:
