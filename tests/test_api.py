@@ -185,6 +185,11 @@ def test_a_number_that_is_not_there_or_not_one_is_refused_with_the_nearest_name(
         found.value("mean_cosine", site="vector")
     with pytest.raises(UsageError, match="not one number"):
         found.value("cosine_share")
+    rates = anisoscope.calibrate(cloud, rate=[0.1, 0.01])
+    with pytest.raises(UsageError, match=r"at: 0\.1, 0\.01"):
+        rates.value("threshold", site="raw")
+    known = {row.at: row.value for row in rates.rows if (row.site, row.metric) == ("raw", "threshold")}
+    assert [rates.value("threshold", site="raw", at=rate) for rate in (0.1, 0.01)] == [known[0.1], known[0.01]]
 
 
 @pytest.mark.parametrize("study", ["vectors", "measure", "calibrate"])

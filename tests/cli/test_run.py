@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+
 
 def without_run(text: str) -> list[dict]:
     return [{**row, "run": ""} for row in json.loads(text)["measurements"]]
@@ -17,6 +19,21 @@ def test_a_run_toml_gives_the_same_numbers(command, vectors_file: Path, tmp_path
     assert (by_file.code, by_file.err) == (0, "")
     assert without_run(by_file.out) == without_run(by_folder.out) == without_run(first.out)
     assert json.loads(by_file.out)["run"] == str(tmp_path / "again")
+
+
+def test_a_repeated_run_says_that_it_read_another_file(command, tmp_path: Path, monkeypatch) -> None:
+    x = np.random.default_rng(0).standard_normal((200, 4))
+    for name, shift in (("here", 0), ("there", 5)):
+        (tmp_path / name).mkdir()
+        np.save(tmp_path / name / "x.npy", x + shift)
+    monkeypatch.chdir(tmp_path / "here")
+    command("vectors", "x.npy", "--out", "run")
+    same = command("run", "run", "--out", "again", "--json")
+    monkeypatch.chdir(tmp_path / "there")
+    other = command("run", tmp_path / "here" / "run", "--out", "again", "--json")
+    words = "the vectors x.npy is not what it was in the run that is repeated"
+    assert words not in json.loads(same.out)["notes"]
+    assert words in json.loads(other.out)["notes"]
 
 
 def test_a_plan_that_a_person_wrote(command, vectors_file: Path, tmp_path: Path) -> None:

@@ -109,3 +109,11 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "x.txt")
     with pytest.raises(UsageError, match="a pipe"):
         find_files([tmp_path / "x.txt"], suffixes=[".txt"], what="text")
+
+
+def test_an_empty_name_is_not_the_folder_that_one_is_in(tmp_path, monkeypatch):
+    (tmp_path / "x.npy").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    assert [file.key for file in find_files(["."], suffixes=[".npy"], what="vectors")] == ["x.npy"]
+    with pytest.raises(UsageError, match="an empty name"):
+        find_files([""], suffixes=[".npy"], what="vectors")

@@ -153,6 +153,45 @@ def test_rows_are_found_by_their_ids_and_lost_ones_are_noted(tmp_path):
         anisoscope.calibrate(tmp_path / "x.jsonl", pairs=str(pairs))
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("empty.csv", "query,document,label\n1,2,1\n3,4,\n", "without a label"),
+        ("short.csv", "query,document,label\n1,2,1\n3,4\n", "row 1 has 2 cells, the header 3"),
+        ("comma.csv", "query,document\nhow are you, fine\nwhere, are you, here\n", "row 1 has 3 cells"),
+        ("twice.csv", "query,document,label,label\n1,2,1,0\n", "same name"),
+        ("quote.tsv", 'query\tdocument\n"who" is it\tme\n', "cannot be read"),
+        (
+            "null.jsonl",
+            '{"query": 1, "document": 2, "score": 1}\n{"query": 3, "document": 4, "score": null}',
+            "without a",
+        ),
+        ("none.jsonl", '{"query": 1, "document": 2, "score": 1}\n{"query": 3, "document": 4}', "without a label"),
+        ("both.jsonl", '{"query": 1, "document": 2, "score": 1, "score": 0}', "stands twice"),
+        ("list.jsonl", "[1, 2]", "holds no object"),
+        ("deep.jsonl", "[" * 100_000, "nested too deep"),
+        ("half.parquet", "PAR1", "cannot be read"),
+    ],
+)
+def test_a_table_of_pairs_that_could_be_read_in_two_ways_is_refused(tmp_path, name, text, words):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=words):
+        read_pairs(tmp_path / name)
+
+
+def test_an_id_of_two_different_vectors_is_refused_and_copies_are_one(tmp_path):
+    x = np.concatenate([DOCUMENTS[:100], DOCUMENTS[:1]])
+    ids = [*map(str, range(100)), "0"]
+    pairs = str(table(tmp_path / "p.csv", [(q, q + 50, 1) for q in range(20)]))
+    records = [json.dumps({"id": name, "v": row}) for name, row in zip(ids, x.tolist(), strict=True)]
+    (tmp_path / "x.jsonl").write_text("\n".join(records))
+    assert anisoscope.calibrate(tmp_path / "x.jsonl", ids="id", pairs=pairs).value("ndcg", site="raw") is not None
+    records[-1] = json.dumps({"id": "0", "v": DOCUMENTS[200].tolist()})
+    (tmp_path / "x.jsonl").write_text("\n".join(records))
+    with pytest.raises(InputError, match="same id"):
+        anisoscope.calibrate(tmp_path / "x.jsonl", ids="id", pairs=pairs)
+
+
 def test_texts_of_pairs_are_embedded_queries_with_their_prompt(tmp_path):
     folder = sentence_folder(tmp_path / "model", length=32, prompts={"query": "query : "})
     words = ["the cat", "a dog runs", "red mat", "blue mat home", "the dog sat", "cat : dog"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -59,7 +60,9 @@ def _run(study: Study, given: dict[str, Any]) -> None:
     carry_out(study, settings, machine, given)
 
 
-def carry_out(study: Study, settings: Any, machine: Machine, given: dict[str, Any]) -> None:
+def carry_out(
+    study: Study, settings: Any, machine: Machine, given: dict[str, Any], *, repeats: Mapping[str, Any] | None = None
+) -> None:
     """Perform a study and end the command: the story or JSON, the table as CSV, the figures."""
     from anisoscope.cli.output import checked_existing, finish
     from anisoscope.runs.perform import default_folder, input_paths, perform
@@ -73,7 +76,7 @@ def carry_out(study: Study, settings: Any, machine: Machine, given: dict[str, An
     for kind in ("csv", "markdown"):
         if given[kind] is not None:
             check_target(given[kind], kind=kind, inputs=inputs, out=out, force=given["force"])
-    measurement = perform(study, settings, machine=machine, out=out, existing=existing)
+    measurement = perform(study, settings, machine=machine, out=out, existing=existing, repeats=repeats)
     if study.collect is None or engine().chief:
         finish(study, measurement, given, inputs=inputs)
         if code := study.exit_code(measurement.verdicts):

@@ -6,7 +6,8 @@ A pair is unrelated if its rows belong to different sequences (documents, topics
 - `nearest_mean`: the average cosine of a row and its best match; `nearest_gap`: how many sds of the floor that lies
   above the mean of the floor. Its null is what the best of as many isotropic rows would reach, so that a correction
   which only spreads the cloud is not taken for one that helps. `nearest_gap_difference` is the gain over `raw`, paired;
-- `neighbour_overlap`: the share of a row's ten nearest neighbours that a correction keeps; by chance 10/(m − 1).
+- `neighbour_overlap`: the share of a row's ten nearest neighbours that a correction keeps; by chance 10 of the
+  unrelated rows. Rows with ten unrelated ones or fewer are left out: they have no others to lose them to.
 
 Intervals: delete-a-group jackknife over the sequences of the rows. Cost O(m²·d) for each correction, m ≤ 1024.
 """
@@ -111,14 +112,16 @@ class _Table:
     sizes: NDArray[np.int64]
     pairs: int
     sorted: Array
-    neighbours: NDArray[np.int64]  # (m, 10)
+    neighbours: NDArray[np.int64]  # (r, 10) of the rows that have more unrelated ones
+    unrelated: NDArray[np.int64]  # (m,) how many each row has
     groups: NDArray[np.int64]
     candidates: int
 
 
 def _table(found: Similarities, rates: Sequence[float]) -> _Table:
     if not found.once.any():
-        raise InputError("all rows belong to one group: there are no unrelated pairs", do="leave --group out")
+        do = "leave --group out, or give more groups"
+        raise InputError("the rows that are held out belong to one group: there are no unrelated pairs", do=do)
     pairs = _Pairs.of(found)
     groups = found.groups[0]
     sizes = np.bincount(groups, minlength=GROUPS)
@@ -126,8 +129,9 @@ def _table(found: Similarities, rates: Sequence[float]) -> _Table:
     left = np.full((GROUPS, len(values)), np.nan)
     for group in np.flatnonzero(sizes):
         left[group] = pairs.statistics(rates, without=int(group))
+    unrelated, candidates = found.unrelated.sum(1), found.cosines.shape[1]
     return _Table(
-        values, left, sizes, len(pairs.cosines), pairs.cosines, _nearest(found), groups, found.cosines.shape[1]
+        values, left, sizes, len(pairs.cosines), pairs.cosines, _nearest(found), unrelated, groups, candidates
     )
 
 
@@ -197,15 +201,23 @@ def _compared(table: _Table, raw: _Table) -> list[Estimate]:
     gain = table.values[-1] - raw.values[-1]
     low, high = jackknife(table.left_out[:, -1] - raw.left_out[:, -1], gain, table.sizes)
     moved = Estimate("nearest_gap_difference", settle(gain), settle(low), settle(high), null=0.0, n=table.pairs)
-    shared = shared_neighbours(table.neighbours, raw.neighbours)  # (m,)
-    kept = jackknife_mean(shared, table.groups)
-    chance = table.neighbours.shape[1] / max(table.candidates - 1, 1)
-    overlap = Estimate("neighbour_overlap", *kept, null=chance, n=len(shared))
-    return [moved, overlap]
+    return [moved, _overlap(table, raw)]
+
+
+def _overlap(table: _Table, raw: _Table) -> Estimate:
+    some = table.unrelated > NEIGHBOURS
+    few = int((~some).sum())
+    note = f"{few} rows with ten unrelated ones or fewer left out" if few else ""
+    if not some.any():
+        return Estimate("neighbour_overlap", None, n=0, note=note)
+    shared = shared_neighbours(table.neighbours, raw.neighbours)  # (r,)
+    chance = float((NEIGHBOURS / table.unrelated[some]).mean())
+    kept = jackknife_mean(shared, table.groups[some])
+    return Estimate("neighbour_overlap", *kept, null=chance, n=len(shared), note=note)
 
 
 def _nearest(found: Similarities) -> NDArray[np.int64]:
-    """The ten most similar unrelated columns of every row, or as many as there are."""
-    k = min(NEIGHBOURS, found.cosines.shape[1] - 1)
-    masked = np.where(found.unrelated, found.cosines, -np.inf)
-    return np.argpartition(-masked, k - 1, axis=1)[:, :k] if k > 0 else np.zeros((len(masked), 0), np.int64)
+    """The ten most similar unrelated columns of every row that has more than ten."""
+    some = found.unrelated.sum(1) > NEIGHBOURS
+    masked = np.where(found.unrelated, found.cosines, -np.inf)[some]
+    return np.argpartition(-masked, NEIGHBOURS - 1, axis=1)[:, :NEIGHBOURS] if len(masked) else np.zeros((0, 0), int)

@@ -110,9 +110,10 @@ def jackknife_mean(values: Array, groups: NDArray[np.int64]) -> tuple[float | No
     [31.5, 28.12, 34.88]
     """
     sizes = np.bincount(groups).astype(float)
-    return jackknife_of(
-        lambda total, n: total / n, np.bincount(groups, weights=values).astype(float), sizes, sizes=sizes
-    )
+    with np.errstate(invalid="ignore"):  # one group may hold all values: then there is no interval
+        return jackknife_of(
+            lambda total, n: total / n, np.bincount(groups, weights=values).astype(float), sizes, sizes=sizes
+        )
 
 
 @cache

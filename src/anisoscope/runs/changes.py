@@ -29,6 +29,15 @@ def changed_inputs(run: Run, job: Job) -> list[str]:
     ]
 
 
+def other_inputs(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What is not what the run that is repeated read: a relative path names another file in another folder."""
+    return [
+        f"the {record['kind']} {record['name']} is not what it was in the run that is repeated"
+        for key, record in now.items()
+        if key in before and record.get("fingerprint") != before[key].get("fingerprint")
+    ]
+
+
 def _change(job: Job, field: str, record: Mapping[str, Any]) -> str | None:
     name = str(record["name"])
     if record.get("in_memory"):  # the package's own, or read from another input that is checked itself

@@ -47,6 +47,7 @@ class Job:
 
     - `given`: what came as an object instead of a name: modules, a processor, texts, arrays;
     - `unit`, `only`: the one share of the data, the one checkpoint of a series that a worker was told to do;
+    - `repeats`: what the run read that is done again, if one is;
     - `opened`: where a worker keeps its models from one unit to the next.
     """
 
@@ -62,6 +63,7 @@ class Job:
     opened: dict[Any, OpenModel] | None = None
     inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    repeats: Mapping[str, Any] = field(default_factory=dict)
     _sources: dict[tuple[str, str], Any] = field(default_factory=dict)
     _fingerprints: WeakKeyDictionary[Any, str] = field(default_factory=WeakKeyDictionary)  # of modules
     _tokens: int | None = None  # positions per batch, once memory has run out

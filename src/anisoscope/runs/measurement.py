@@ -93,9 +93,10 @@ class Measurement:
         model: str | None = None,
         step: int | None = None,
         positions: str = "all",
+        at: float | None = None,
     ) -> float | None:
-        """One number; a clear error where it is not there or is ambiguous."""
-        asked = {"site": site, "model": model, "step": step}
+        """One number; a clear error where it is not there or is ambiguous. `at` is the rate of a threshold, say."""
+        asked = {"site": site, "model": model, "step": step, "at": at}
         found = [
             row
             for row in self.rows
@@ -110,10 +111,11 @@ class Measurement:
             near = nearest(metric, known)[2:]
             raise UsageError("there is no such metric here", got=metric, do=near or f"one of {', '.join(known)}")
         sites = ", ".join(dict.fromkeys(row.site for row in found)) or f"none{nearest(site or '', self.sites())}"
+        places = ", ".join(f"{row.at:g}" for row in found if row.at is not None and row.site == found[0].site)
         raise UsageError(
             f"{metric!r} is not one number here",
-            got=f"{len(found)} rows, sites: {sites}",
-            do="name the site (and the model, the step)",
+            got=f"{len(found)} rows, sites: {sites}" + (f", at: {places}" if places else ""),
+            do="name the site (and the model, the step" + (", at)" if places else ")"),
         )
 
     def sites(self) -> list[str]:

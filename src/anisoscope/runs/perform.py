@@ -21,13 +21,13 @@ from typing import Any
 
 from anisoscope.errors import InputError, ModelError, StoreError, UsageError
 from anisoscope.inputs.files import stamp
-from anisoscope.runs.changes import changed_inputs
+from anisoscope.runs.changes import changed_inputs, other_inputs
 from anisoscope.runs.job import Job
 from anisoscope.runs.locking import locked
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.settings import Machine, Settings
 from anisoscope.runs.stopping import stoppable
-from anisoscope.runs.store import Existing, Run, abandon, begin, check_out, checked_existing, find_existing
+from anisoscope.runs.store import Existing, Run, abandon, begin, check_out, checked_existing, find_existing, open_run
 from anisoscope.runs.study import Findings, Study, find_study, lost
 from anisoscope.runs.work.collected import Collected, Part, check_counts, report_of, state_of
 from anisoscope.runs.work.engines import Local, engine
@@ -44,10 +44,12 @@ def perform(
     out: Path | str | None = None,
     existing: Existing = "resume",
     given: Mapping[str, Any] | None = None,
+    repeats: Mapping[str, Any] | None = None,
 ) -> Measurement:
     """Carry out a study. Without `out` nothing is written and the measurement is in memory only.
 
-    `given` holds objects for names: `models` (modules), `processor`, `data`, `files` (arrays).
+    `given` holds objects for names: `models` (modules), `processor`, `data`, `files` (arrays). `repeats` is what a run
+    read that is done again (`inputs` of its manifest): what is no longer the same is noted.
     """
     study = find_study(study) if isinstance(study, str) else study
     if not isinstance(settings, Settings):
@@ -65,7 +67,7 @@ def perform(
     here = engine() if study.collect is not None else Local()
     machine = machine.model_copy(update={"device": here.device(machine.device)})
     with stoppable(), _threads(machine):
-        job, finished = Job(study, settings, machine, folder, given or {}, here), None
+        job, finished = Job(study, settings, machine, folder, given or {}, here, repeats=repeats or {}), None
         if folder is not None:
             finished = here.agreed(_look(job, folder, existing) if here.chief else None)
         measurement = _carry_out(job) if finished is None else Measurement.of_run(finished)
@@ -157,7 +159,8 @@ def assemble(
         for label, part in ({} if findings.gathered else collected).items()
         for note in (*about[label].get("notes", ()), *lost(report_of(part.about)))
     ]
-    notes = [*said, *(job.notes if job else ()), *(job.source_notes() if job else ()), *findings.notes]
+    of_job = [*other_inputs(job.repeats, job.inputs), *job.notes, *job.source_notes()] if job else []
+    notes = [*said, *of_job, *findings.notes]
     for part in collected.values():
         for sums in part.sums.values():
             sums.seal()
@@ -247,6 +250,13 @@ def plan_of(path: Path) -> tuple[Study, Settings]:
             do="call the Python function again with the same objects",
         )
     return study, study.settings.check(plan.get("settings", {}), command=study.name, where=path)
+
+
+def inputs_of(plan: Path) -> Mapping[str, Any]:
+    """What the run read whose plan this is; empty where there is no such run, or none that can be read."""
+    with suppress(StoreError):
+        return open_run(plan.parent).manifest.get("inputs", {})
+    return {}
 
 
 def _notes_of(label: str, part: Part, findings: Findings) -> dict[str, list[str]]:

@@ -219,7 +219,7 @@ class Models(Opening):
 class Hidden(Settings):
     """Which hidden states are looked at, and which of their positions count."""
 
-    sites: list[str] = option("Patterns of sites: 'block.*', final_norm …", ["*"], commas=True)
+    sites: list[str] = option("Patterns of sites: 'block.*', final_norm …", ["*"], commas=True, min_length=1)
     specials: Literal["keep", "drop"] = option("Special tokens: keep them (as the paper does) or drop them.", "keep")
     positions: Literal["all", "last"] = option("Positions that count: all, or the last one of each window.", "all")
     maps: Literal["positions", "flatten"] = option(

@@ -7,11 +7,10 @@ column `--ids`, or the numbers of rows, of the files and, where `--queries` name
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from anisoscope.accumulate.keys import sequence_keys
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inference.retrieval import Found, Labelled, search
+from anisoscope.inputs.vectors.formats.jsonl import parse_json
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Settings, option
 from anisoscope.runs.writing import file_sha256
@@ -58,18 +58,14 @@ def read_pairs(path: Path | str) -> Pairs:
     if path.suffix.lower() not in _SUFFIXES or not path.is_file():
         raise UsageError("no such table of pairs", where=path, expected=f"a file: {' '.join(_SUFFIXES)}")
     rows: dict[tuple[str, str], float] = {}
-    for number, record in enumerate(_records(path)):
-        score = next((record[name] for name in _SCORES if record.get(name) not in (None, "")), 1.0)
+    records = list(_records(path))
+    scored = next((name for name in _SCORES if any(name in record for record in records)), None)
+    for number, record in enumerate(records):
         query, document = record.get("query"), record.get("document")
         if query in (None, "") or document in (None, ""):
             got = ", ".join(map(str, record))
             raise InputError("a pair without query or document", where=f"{path}, row {number}", got=got)
-        try:
-            value = float(score)
-        except (TypeError, ValueError):
-            value = float("nan")
-        if not np.isfinite(value):
-            raise InputError("a label that is not a number", where=f"{path}, row {number}", got=repr(score))
+        value = 1.0 if scored is None else _label(record.get(scored), scored, where=f"{path}, row {number}")
         if rows.setdefault((str(query), str(document)), value) != value:
             raise InputError(
                 "a pair has two labels",
@@ -82,21 +78,52 @@ def read_pairs(path: Path | str) -> Pairs:
     return Pairs([(query, document, score) for (query, document), score in rows.items()])
 
 
+def _label(given: Any, name: str, *, where: str) -> float:
+    if given in (None, ""):
+        raise InputError("a pair without a label, where others have one", where=where, expected=f"a number in {name!r}")
+    try:
+        value = float(given)
+    except (TypeError, ValueError, OverflowError):
+        value = float("nan")
+    if not np.isfinite(value):
+        raise InputError("a label that is not a number", where=where, got=repr(given))
+    return value
+
+
 def _records(path: Path) -> Iterator[Mapping[str, Any]]:
     kind = path.suffix.lower()
-    if kind == ".parquet":
-        import pyarrow.parquet as pq
-
-        yield from pq.read_table(path).to_pylist()
-        return
     try:
+        if kind == ".parquet":
+            import pyarrow.parquet as pq
+
+            yield from pq.read_table(path).to_pylist()
+            return
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            if kind == ".jsonl":
-                yield from (json.loads(line) for line in stream if line.strip())
-            else:
-                yield from csv.DictReader(stream, delimiter="\t" if kind == ".tsv" else ",")
+            yield from _objects(stream, path) if kind == ".jsonl" else _cells(stream, "\t" if kind == ".tsv" else ",")
     except (ValueError, csv.Error) as error:
         raise InputError("the table of pairs cannot be read", where=path, got=str(error).partition("\n")[0]) from error
+
+
+def _objects(stream: TextIO, path: Path) -> Iterator[Mapping[str, Any]]:
+    for number, line in enumerate(stream, 1):
+        if line.strip():
+            where = f"{path}, line {number}"
+            record = parse_json(line, where)
+            if not isinstance(record, dict):
+                raise InputError("a line that holds no object", where=where, got=line[:60].strip())
+            yield record
+
+
+def _cells(stream: TextIO, delimiter: str) -> Iterator[Mapping[str, Any]]:
+    """The rows of a CSV file by the names in its header; a row of another length has lost or won a comma."""
+    records = filter(None, csv.reader(stream, delimiter=delimiter, strict=True))
+    header = next(records, [])
+    if len(set(header)) < len(header):
+        raise ValueError("two columns have the same name")
+    for number, record in enumerate(records):
+        if len(record) != len(header):
+            raise ValueError(f"row {number} has {len(record)} cells, the header {len(header)}")
+        yield dict(zip(header, record, strict=True))
 
 
 def remember_pairs(job: Job) -> Pairs:
@@ -108,16 +135,31 @@ def remember_pairs(job: Job) -> Pairs:
 
 def pick_rows(job: Job, pairs: Pairs, documents: VectorSource, queries: VectorSource) -> Collected:
     """The vectors of all queries and documents, by their ids."""
-    from anisoscope.runs.work.observers.picks import Picks
+    from anisoscope.runs.work.observers.picks import ROWS, Picks
 
     def picked(label: str, source: VectorSource, wanted: list[str]) -> Part:
-        add = lambda sums, block: sums["picks"].offer(block.x, block.names)  # noqa: E731
+        def add(sums: dict[str, Any], block: Any) -> None:
+            _check_ids(sums["picks"].parts[ROWS].found, block.x, block.names, set(wanted), source.name)
+            sums["picks"].offer(block.x, block.names)
+
         part = job.sum_vectors(label, source, lambda: {"picks": Picks(wanted)}, add)
         part.about["share"] = job.machine.shard is not None
         return part
 
     found = {QUERIES: picked(QUERIES, queries, pairs.queries)}
     return found | {DOCUMENTS: picked(DOCUMENTS, documents, pairs.documents)}
+
+
+def _check_ids(
+    found: Mapping[int, NDArray[Any]], x: NDArray[Any], names: Sequence[str], wanted: Set[str], where: str
+) -> None:
+    """Refuse two vectors of one id: which of them would be meant? Copies of one vector are one."""
+    chosen = [(vector, name) for vector, name in zip(x, names, strict=True) if name in wanted]
+    known = dict(found)
+    for (vector, name), key in zip(chosen, sequence_keys(name for _, name in chosen).tolist(), strict=True):
+        vector = np.asarray(vector, np.float32)
+        if not np.array_equal(known.setdefault(key, vector), vector, equal_nan=True):
+            raise InputError("two rows with different vectors have the same id", where=where, got=name)
 
 
 def pick_texts(job: Job, model: OpenModel, pairs: Pairs) -> Collected:

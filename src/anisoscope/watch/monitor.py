@@ -119,7 +119,6 @@ class AnisotropyMonitor(TrainerCallback):
         self._lookout = Lookout(self.rules)
         self.should_stop = False
         self._trainer: Any = None
-        self._widths: dict[str, int] = {}  # dimensions of a head, by layer
         self._begun = False  # once per training, also if nothing could be written
         self._seconds = 0.0  # spent on observing
         self._written: tuple[float, float] | None = None  # when the folder was written, and how long that took
@@ -223,7 +222,6 @@ class AnisotropyMonitor(TrainerCallback):
 
     def _keep(self, folder: Path, sums: ProbeSums, step: int) -> None:
         self._unwritten = True
-        self._widths = {site: layer.queries.d for site, layer in sums.attention.heads.items()}
         heads = {key: part for key, part in sums.attention.parts.items() if key.endswith("/heads")}
         state = {f"attention|{key}|{name}": one for key, part in heads.items() for name, one in part.state().items()}
         if state and all(np.isfinite(array).all() for array in state.values()):
@@ -260,7 +258,7 @@ class AnisotropyMonitor(TrainerCallback):
             protocol={"probe": self.rows[-1].protocol, "mode": "eval, no gradients, no autocast"},
             model={"series": self.out.name, "watched by": type(self).__name__},
             notes=self.warned,
-            verdict=training_verdict(self.rows, self._widths),
+            verdict=training_verdict(self.rows),
         )
         self._written, self._unwritten = (time.monotonic(), time.monotonic() - started), False
         return run

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import anisoscope
-from anisoscope.errors import InputError
+from anisoscope.errors import InputError, UsageError
 from anisoscope.results import Result
 from encoders import sentence_folder
 
@@ -98,3 +98,13 @@ def test_a_model_is_advised_on_by_the_texts_that_it_embeds(tmp_path: Path) -> No
 def test_too_few_vectors_are_refused() -> None:
     with pytest.raises(InputError, match="advise"):
         anisoscope.advise(GAUSSIAN[:20])
+
+
+def test_dimensions_that_cannot_be_kept_are_refused_or_told() -> None:
+    x = np.random.default_rng(0).standard_normal((100, 8))
+    for dims in ([9.0], [2.5]):
+        with pytest.raises(UsageError, match="cannot be kept"):
+            anisoscope.advise(x, dims=dims)
+    found = anisoscope.advise(x, dims=[0.5, 0.125])
+    assert {row.at for row in found.rows if row.metric == "neighbour_overlap"} == {8.0, 4.0}
+    assert "shares of less than two of 8 dimensions left out: 0.125" in found.notes

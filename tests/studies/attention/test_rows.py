@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 
+import anisoscope
 import zoo
 from anisoscope.accumulate.keys import group_of, sequence_keys
 from anisoscope.capture.hidden import HiddenCapture
@@ -326,3 +327,14 @@ def test_no_data_and_no_attention_are_errors() -> None:
     assert measure_attention(model_of("bert"), []).heads == {}
     with pytest.raises(ModelError, match="no queries and keys here"):
         measure_attention(model_of("resnet"), batches_of(model_of("resnet")))
+
+
+def test_a_model_whose_scores_cannot_be_rebuilt_says_why_it_has_no_rows() -> None:
+    config = transformers.GPTNeoConfig(
+        vocab_size=384, hidden_size=16, num_layers=2, num_heads=2, attention_types=[[["global", "local"], 1]]
+    )
+    found = anisoscope.attention(transformers.GPTNeoModel(config), ["some text", "and another one"], tokenizer="bytes")
+    assert "entropy" not in {row.metric for row in found.rows}
+    assert any("no attention rows at any site" in note for note in found.notes)
+    known = anisoscope.attention(zoo.module("gpt2"), ["some text", "more"], processor=zoo.processor("gpt2"))
+    assert not any("no attention rows" in note for note in known.notes)

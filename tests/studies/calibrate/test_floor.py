@@ -12,6 +12,7 @@ import anisoscope
 from anisoscope.accumulate.keys import GROUPS, group_of
 from anisoscope.errors import InputError, StoreError, UsageError
 from anisoscope.geometry import corrections
+from anisoscope.inference.floor import HeldOut, measure_floor
 from anisoscope.results import Result
 from anisoscope.runs.table import Row
 from anisoscope.studies.calibrate.advice import advice
@@ -69,6 +70,20 @@ def test_every_statistic_is_that_of_all_pairs_of_held_out_rows(cloud, file):
             assert value[name, "neighbour_overlap", None] == pytest.approx(kept, abs=2e-3)
     share = (cosines(held, held)[upper] < 0.9).mean()
     assert value["raw", "floor_percentile", 0.9] == pytest.approx(share, abs=1e-9)
+
+
+def test_rows_with_few_unrelated_ones_do_not_count_as_keeping_their_neighbours():
+    rng = np.random.default_rng(0)
+    rows, keys = rng.standard_normal((45, D)), np.repeat(np.array([1, 2], np.uint64), [40, 5])
+    other = np.random.default_rng(1).standard_normal((45, D))
+    found, _ = measure_floor(HeldOut(rows, keys), {"raw": lambda x: x, "other": lambda x: other}, rates=[0.1])
+    kept = next(one for one in found["other"] if one.metric == "neighbour_overlap")
+    nearest = [np.argsort(-cosines(x[40:], x[:40]), axis=1)[:, :10] for x in (rows, other)]
+    assert kept.value == pytest.approx(np.mean([len(set(a) & set(b)) / 10 for a, b in zip(*nearest, strict=True)]))
+    assert (kept.n, kept.null, kept.note) == (5, 0.25, "40 rows with ten unrelated ones or fewer left out")
+    few = np.repeat(np.array([1, 2], np.uint64), 5)
+    none, _ = measure_floor(HeldOut(rows[:10], few), {"raw": lambda x: x, "other": lambda x: -x}, rates=[0.1])
+    assert next(one for one in none["other"] if one.metric == "neighbour_overlap").value is None
 
 
 def test_intervals_are_those_of_leaving_every_group_out(cloud, file):

@@ -224,6 +224,18 @@ def test_other_data_is_not_paired_and_a_note_says_so(original):
 def test_only_sites_of_both_are_compared(original):
     found = anisoscope.compare(original, measured(zoo.module("gpt2"), sites=["block.1", "final_norm"]))
     assert list(chosen(found)) == ["block.1", "final_norm"]
+    assert "only in the first run, and not compared: embeddings, block.0" in "; ".join(found.notes)
+
+
+def test_vectors_that_one_run_left_out_are_told():
+    x = np.random.default_rng(0).standard_normal((200, 8))
+    broken = x.copy()
+    broken[:3], broken[5] = np.nan, 0.0
+    whole = anisoscope.vectors(x)
+    found = anisoscope.compare(whole, anisoscope.vectors(broken))
+    assert "vectors with NaN or infinite entries at vectors: 0 in the first run, 3 in the second" in found.notes
+    assert "zero vectors at vectors: 0 in the first run, 1 in the second" in found.notes
+    assert not any("in the second" in note for note in anisoscope.compare(whole, whole).notes)
 
 
 def test_runs_without_a_common_site_are_refused(original):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
 
 import zoo
 from anisoscope.accumulate.attention.heads import Heads
-from anisoscope.errors import ModelError, UsageError
+from anisoscope.errors import InputError, ModelError, UsageError
 from anisoscope.models.stand_ins import processors as stand_in_processors
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.perform import perform
@@ -123,13 +125,13 @@ def test_layers_come_in_their_order_from_sums_that_are_listed_by_name() -> None:
 def test_heads_beyond_the_null_are_counted() -> None:
     def row(head: int, value: float | None, step: int) -> Row:
         site = f"block.0.head.{head}"
-        return Row(site=site, layer=0, head=head, metric="query_key_cosine", value=value, step=step)
+        return Row(site=site, layer=0, head=head, metric="query_key_cosine", value=value, null_sd=0.25, step=step)
 
     rows = [row(0, 0.9, 1), row(1, -0.9, 1), row(2, 0.1, 1), row(3, None, 1)]
-    assert agreeing(rows, {"block.0": 16}) == (1, 1, 3)
-    assert agreeing([], {}) is None
+    assert agreeing(rows) == (1, 1, 3)
+    assert agreeing([]) is None
     before = [row(head, 0.0, 0) for head in range(3)]
-    assert "0 → 2 of 3 (1 common, 1 opposite" in training_verdict(before + rows, {"block.0": 16})
+    assert "0 → 2 of 3 (1 common, 1 opposite" in training_verdict(before + rows)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,7 @@ def test_heads_beyond_the_null_are_counted() -> None:
 def test_the_story_of_a_training_is_its_extremes(course: tuple[float, ...], told: str) -> None:
     about = {"site": "block.0", "layer": 0, "metric": "mean_cosine"}
     rows = [Row(step=step, value=value, **about) for step, value in zip((0, 64, 8192), course, strict=True)]
-    assert training_verdict(rows, {}).startswith(f"The highest average cosine of a block is {told}")
+    assert training_verdict(rows).startswith(f"The highest average cosine of a block is {told}")
 
 
 # -- sweeps ------------------------------------------------------------------------------------------------------------
@@ -247,6 +249,38 @@ def test_missing_broken_and_equal_checkpoints_are_told_and_the_sweep_goes_on(
     assert len(result.notes) == 4
     assert result.run is not None
     assert open_run(result.run.folder).manifest["notes"] == list(result.notes)
+
+
+def test_a_diverged_checkpoint_is_told_and_the_sweep_goes_on(
+    series: Path, settings: Callable[..., SweepSettings], tmp_path: Path
+) -> None:
+    folder = tmp_path / "training"
+    shutil.copytree(series, folder)
+    weights = load_file(folder / "checkpoint-8/model.safetensors")
+    name = next(name for name in weights if name.endswith("layer.0.attention.self.query.weight"))
+    weights[name][:] = np.nan
+    save_file(weights, folder / "checkpoint-8/model.safetensors", {"format": "pt"})
+    result = perform("sweep", settings(series=str(folder)))
+    assert {row.step for row in result.rows} == {0, 16}
+    assert any("missing: step 8: there is nothing to measure" in note for note in result.notes)
+    for step in (0, 16):
+        shutil.rmtree(folder / f"checkpoint-{step}")
+    with pytest.raises(InputError, match="nothing to measure"):
+        perform("sweep", settings(series=str(folder)))
+
+
+def test_a_checkpoint_of_other_heads_has_rows_and_no_planes(
+    series: Path, settings: Callable[..., SweepSettings], tmp_path: Path
+) -> None:
+    folder = tmp_path / "training"
+    shutil.copytree(series, folder)
+    config = json.loads((folder / "checkpoint-8/config.json").read_text())
+    fewer = {**config, "num_attention_heads": config["num_attention_heads"] // 2}
+    (folder / "checkpoint-8/config.json").write_text(json.dumps(fewer))
+    result = perform("sweep", settings(series=str(folder), sites=["attention"]))
+    assert {row.step for row in result.rows} == set(STEPS)
+    assert not any("query_mean" in name for name in result.arrays)
+    assert any(note.startswith("no planes of queries and keys at block.0") for note in result.notes)
 
 
 def test_seeds_are_kept_apart(series: Path, settings: Callable[..., SweepSettings], tmp_path: Path) -> None:

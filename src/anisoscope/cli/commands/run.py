@@ -27,12 +27,12 @@ _PLAN = inspect.Parameter(
 
 
 def _run(given: dict[str, Any]) -> None:
-    from anisoscope.runs.perform import plan_of
+    from anisoscope.runs.perform import inputs_of, plan_of
 
-    plan: Path = given["plan"]
-    study, settings = plan_of(plan / "run.toml" if plan.is_dir() else plan)
+    plan: Path = given["plan"] / "run.toml" if given["plan"].is_dir() else given["plan"]
+    study, settings = plan_of(plan)
     machine = Machine.check(values_of(Machine, given), command="run")
-    carry_out(study, settings, machine, given)
+    carry_out(study, settings, machine, given, repeats=inputs_of(plan) if plan.name == "run.toml" else {})
 
 
 run = asking([_PLAN, *parameters(Machine), *shared_parameters()], HELP, _run)

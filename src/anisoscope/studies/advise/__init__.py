@@ -67,6 +67,8 @@ def measure(job: Job) -> Findings:
         rows, notes = rows + found, notes + said
     if (tied := search.tied()) > 0.01:
         notes.append(f"{percent(tied)} of the rows have tenth and eleventh neighbours alike: either may count as lost")
+    if small := [f"{share:g}" for share in job.settings.dims if share <= 1 and round(share * d) < 2]:
+        notes.append(f"shares of less than two of {d} dimensions left out: {', '.join(small)}")
     if n < 10 * d:
         notes.append(f"{n} vectors in {d} dimensions: whitening needs ten times d")
     data = {**cloud.part.about.get("data", {}), "rows": n}

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from anisoscope.errors import UsageError
 from anisoscope.geometry.codes import CODES, Grid, dimension_grid
 from anisoscope.geometry.corrections import NAMES, Affine, Corrections
 
@@ -87,10 +88,13 @@ def _coded(correction: str, dims: int, affine: Affine | None, sample: NDArray[np
 
 
 def kept_dims(shares: Sequence[float], d: int) -> list[int]:
-    """The numbers of dimensions that shares of d are, falling, the whole first.
+    """The numbers of dimensions that shares of d are, falling, the whole first; shares of less than two give none.
 
     >>> kept_dims([1, 0.75, 0.5, 0.25, 0.125], 384), kept_dims([0.5], 5), kept_dims([128, 0.5], 256)
     ([384, 288, 192, 96, 48], [5, 2], [256, 128])
     """
+    for share in shares:
+        if share > 1 and (share > d or share % 1):
+            raise UsageError("so many dimensions cannot be kept", got=f"{share:g}", expected=f"a share, or 2 to {d}")
     found = {d, *(round(share * d) if share <= 1 else int(share) for share in shares)}
     return sorted((dims for dims in found if 2 <= dims <= d), reverse=True)

@@ -98,12 +98,14 @@ def conclude(settings: AttentionSettings, collected: Collected) -> Findings:
         replace(like, site=site, metric=metric, at=float(bits), value=value, null=0.0, note="one window")
         for site, metric, bits, value in part.about.get("key_codes", ())
     ]
-    widths = {site: layer.queries.d for site, layer in sums.heads.items()}
     arrays = drift_directions(sums.heads)
     if settings.export_key_means is not None:
         arrays = {**arrays, **key_means(sums.heads)}
-    said = " ".join(filter(None, (attention_verdict(rows, widths), key_verdict(rows))))
-    return Findings(rows, said, arrays=arrays)
+    said = " ".join(filter(None, (attention_verdict(rows), key_verdict(rows))))
+    unscored = [site for site in sums.heads if site not in sums.rows]
+    where = "any site" if len(unscored) == len(sums.heads) else ", ".join(unscored)
+    notes = [f"no attention rows at {where}: its scores cannot be rebuilt from queries and keys"] if unscored else []
+    return Findings(rows, said, arrays=arrays, notes=notes)
 
 
 def attention_context(label: str, part: Part) -> Row:

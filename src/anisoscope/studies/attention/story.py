@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from anisoscope.runs.story import Story, Table
 from anisoscope.runs.table import Row, is_part
@@ -20,22 +20,25 @@ _COLUMNS = {
 """Metrics of the table: of hidden states, of heads, of rows (entropy over log n)."""
 
 
-def agreeing(rows: Iterable[Row], widths: Mapping[str, int]) -> tuple[int, int, int] | None:
+def agreeing(rows: Iterable[Row]) -> tuple[int, int, int] | None:
     """Heads whose cos(Q̄, K̄) is above, below ±1.96 standard deviations of its null, and all; None without heads."""
     cosines = [
-        (row.value, BEYOND * widths[row.site.rpartition(".head.")[0]] ** -0.5)
+        (row.value, BEYOND * row.null_sd)
         for row in rows
-        if row.metric == "query_key_cosine" and row.head is not None and row.value is not None
+        if row.metric == "query_key_cosine"
+        and row.head is not None
+        and row.value is not None
+        and row.null_sd is not None
     ]
     if not cosines:
         return None
     return sum(v > bound for v, bound in cosines), sum(v < -bound for v, bound in cosines), len(cosines)
 
 
-def attention_verdict(rows: Sequence[Row], widths: Mapping[str, int]) -> str:
+def attention_verdict(rows: Sequence[Row]) -> str:
     """How many heads agree or oppose beyond chance, how sharp attention is, its salience, its greatest logit."""
     words = []
-    found = agreeing(rows, widths)
+    found = agreeing(rows)
     if found is not None:
         above, below, heads = found
         words.append(

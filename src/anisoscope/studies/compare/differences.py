@@ -58,8 +58,29 @@ def compare_runs(first: Run, second: Run, *, aligned: bool = False) -> Findings:
         like = Row(model=model, site=site)
         rows += differences(ours[key], theirs[key], like=like, paired=same, spectra=site in spectral)
         rows += _partners(ours[key].sample(), theirs[key].sample(), like) if same else []
-    notes = () if same else ("the runs were made on different data: intervals are not paired",)
+    notes = [] if same else ["the runs were made on different data: intervals are not paired"]
+    for which, run, own in (("first", first, ours), ("second", second, theirs)):
+        alone = _in_order(own.keys() - set(shared), run)
+        notes += [f"only in the {which} run, and not compared: {', '.join(alone)}"] if alone else []
+    notes += _left_out(first, second)
     return Findings(rows, _words(rows), notes=notes, protocol={"difference": "second minus first"})
+
+
+def _left_out(first: Run, second: Run) -> list[str]:
+    """Vectors that only one of the runs left out: in a port, they may be what went wrong."""
+    told = {"nonfinite_vectors": "vectors with NaN or infinite entries", "zero_vectors": "zero vectors"}
+
+    def counts(run: Run) -> dict[tuple[str, str], float]:
+        rows = [row for row in run.rows() if row.metric in told and row.positions == "all"]
+        several = len({row.model for row in rows}) > 1  # one model may have another name in the other run
+        return {(f"{row.model} {row.site}" if several else row.site, row.metric): row.value or 0.0 for row in rows}
+
+    before, after = counts(first), counts(second)
+    return [
+        f"{told[metric]} at {site}: {before[site, metric]:.0f} in the first run, {count:.0f} in the second"
+        for (site, metric), count in after.items()
+        if count != before.get((site, metric), count)
+    ]
 
 
 def moments_of(run: Run) -> dict[str, Moments]:

@@ -154,7 +154,7 @@ def _sentence(estimates: Mapping[str, Sequence[Estimate]], method: str, *, asked
         f"{before['nearest_gap']:.1f} before."
     )
     kept = after.get("neighbour_overlap")
-    return said if kept is None else f"{said} {percent(kept)} of the ten nearest neighbours stay."
+    return said if kept is None or np.isnan(kept) else f"{said} {percent(kept)} of the ten nearest neighbours stay."
 
 
 def _why_none(estimates: Mapping[str, Sequence[Estimate]], before: Mapping[str, float]) -> str:

@@ -31,7 +31,7 @@ from anisoscope.studies.measure.hidden import (
     site_rows,
     smaller_batches,
 )
-from anisoscope.studies.sweep.dynamics import series_arrays
+from anisoscope.studies.sweep.dynamics import series_arrays, sites_of_heads
 from anisoscope.studies.sweep.story import training_verdict
 
 if TYPE_CHECKING:
@@ -161,12 +161,15 @@ def _load(checkpoint: Checkpoint, job: Job) -> _Loaded:
 def conclude_series(settings: Any, collected: Collected) -> Findings:
     """The rows of all checkpoints, the planes of each seed, a verdict on the whole training."""
     checkpoints = {label: _written(part.about["checkpoint"]) for label, part in collected.items()}
+    of_each, broken = _rows_of_each(settings, collected, checkpoints)
+    collected = {label: collected[label] for label in of_each}
+    checkpoints = {label: checkpoints[label] for label in of_each}
     rows: list[Row] = []
     notes: dict[str, list[str]] = {}
     verdicts: list[Mapping[str, Any]] = []
     last = max(checkpoint.step for checkpoint in checkpoints.values())
     for label, part in collected.items():
-        found, about = checkpoint_rows(settings, label, part), part.about["checkpoint"]
+        found, about = of_each[label], part.about["checkpoint"]
         column = {name: about[name] for name in ("revision", "step", "seed")} | {"model": about["series"]}
         rows += [replace(row, run="", **column) for row in found.rows]
         verdicts += [{**one, **column} for one in found.verdicts if about["step"] == last]
@@ -176,25 +179,25 @@ def conclude_series(settings: Any, collected: Collected) -> Findings:
     texts: dict[str, int] = {}
     for seed in dict.fromkeys(checkpoint.seed for checkpoint in checkpoints.values()):
         mine = {label: one.step for label, one in checkpoints.items() if one.seed == seed}
-        found = series_arrays(list(mine.values()), [collected[label] for label in mine], texts)
+        of_seed = [collected[label] for label in mine]
+        found = series_arrays(list(mine.values()), of_seed, texts)
         arrays |= {f"seed-{seed}/{name}": array for name, array in found.items()}
+        flat = [
+            site for site in sites_of_heads([collected[label] for label in mine]) if f"{site}/query_mean" not in found
+        ]
+        broken += [f"no planes of queries and keys at {', '.join(flat)}: other heads at some steps"] if flat else []
     if texts:
         arrays[name_of("texts")] = pack_texts(list(texts))
     first = next(iter(collected.values())).about
-    widths = {
-        name.split("/", 1)[1].removesuffix("/query_mean"): array.shape[-1]
-        for name, array in arrays.items()
-        if name.endswith("/query_mean")
-    }
     shared = [
         note if len(who) == len(collected) else f"{describe(checkpoints[who[0]])}: {note}"
         for note, who in notes.items()
     ]
     return Findings(
         rows,
-        training_verdict(rows, widths),
+        training_verdict(rows),
         arrays=arrays,
-        notes=[*_alarms(checkpoints, collected), *shared],
+        notes=[*broken, *_alarms(checkpoints, collected), *shared],
         gathered=True,
         verdicts=verdicts,
         protocol=first["protocol"],
@@ -206,6 +209,22 @@ def conclude_series(settings: Any, collected: Collected) -> Findings:
             "checkpoints": [part.about["checkpoint"] for part in collected.values()],
         },
     )
+
+
+def _rows_of_each(
+    settings: Any, collected: Collected, checkpoints: Mapping[str, Checkpoint]
+) -> tuple[dict[str, SiteRows], list[str]]:
+    """The rows of every checkpoint, and what is missing of those that are broken: weights that are not finite, say."""
+    found: dict[str, SiteRows] = {}
+    missing: list[str] = []
+    for label, part in collected.items():
+        try:
+            found[label] = checkpoint_rows(settings, label, part)
+        except InputError as error:
+            missing.append(f"missing: {describe(checkpoints[label])}: {str(error).splitlines()[0]}")
+            if len(missing) == len(collected):
+                raise
+    return found, missing
 
 
 def checkpoint_rows(settings: Any, label: str, part: Part) -> SiteRows:

@@ -48,9 +48,8 @@ def series_arrays(steps: Sequence[int], parts: Sequence[Part], texts: dict[str, 
     """
     told = [part.get("texts", TOKENS) if TOKENS in part.keys("texts") else None for part in parts]
     held = [set(part.keys("attention")) for part in parts]
-    sites = sorted(key.removesuffix("/heads") for key in held[0] if key.endswith("/heads"))
     arrays: dict[str, Array] = {"steps": np.array(steps, dtype=np.int64)}
-    for site in sites:
+    for site in sites_of_heads(parts):
         if all(f"{site}/heads" in keys for keys in held):
             layers: list[dict[str, Array]] = []
             for part, kept in zip(parts, told, strict=True):
@@ -58,9 +57,17 @@ def series_arrays(steps: Sequence[int], parts: Sequence[Part], texts: dict[str, 
                 layers.append(_of_layer(heads))
                 if texts is not None and kept is not None and None not in told and not site.startswith("decoder"):
                     layers[-1] |= _numbers(heads, kept, texts)
+            if len({layer["query.second"].shape for layer in layers}) > 1:  # other heads: none is the same at all steps
+                continue
             stacked = {name: _stacked([layer[name] for layer in layers]) for name in layers[0]}
             arrays |= {f"{site}/{name}": array for name, array in layer_arrays(stacked).items()}
     return arrays
+
+
+def sites_of_heads(parts: Sequence[Part]) -> list[str]:
+    """The sites that have queries and keys at some step."""
+    keys = {key for part in parts for key in part.keys("attention")}
+    return sorted(key.removesuffix("/heads") for key in keys if key.endswith("/heads"))
 
 
 def _of_layer(layer: Heads) -> dict[str, Array]:

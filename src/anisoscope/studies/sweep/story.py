@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from anisoscope.runs.story import Story, Table, number, sparkline
 from anisoscope.runs.table import Row
@@ -13,14 +13,14 @@ COLLAPSED = 0.9  # an average cosine above it leaves next to no directions
 FAR = 0.1  # how far an extreme of the average cosine must lie beyond both ends to be told
 
 
-def training_verdict(rows: Sequence[Row], widths: Mapping[str, int]) -> str:
+def training_verdict(rows: Sequence[Row]) -> str:
     """Where the average cosine of the blocks went, how many heads left the null, how sharp attention became."""
     told = [row for row in rows if row.value is not None and row.positions == "all" and row.step is not None]
     steps = sorted({row.step for row in told if row.step is not None})
     if not steps:
         return ""
     words = [_path(told, steps)]
-    before, after = (agreeing([row for row in told if row.step == step], widths) for step in (steps[0], steps[-1]))
+    before, after = (agreeing([row for row in told if row.step == step]) for step in (steps[0], steps[-1]))
     if before is not None and after is not None:
         words.append(
             f"heads whose mean query and key agree or oppose beyond chance: {before[0] + before[1]} → "
