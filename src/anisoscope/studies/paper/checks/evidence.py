@@ -58,7 +58,7 @@ class Evidence:
             return found
         return [model for model in there if set(self.stands_for.get(model, ())) & set(names)]
 
-    def rows(self, metric: str, *, model: str, site: str = "*", heads: bool = False) -> list[Row]:
+    def rows(self, metric: str, *, model: str, site: str = "*") -> list[Row]:
         """The measured rows of a metric of one model at sites that match a pattern, in order."""
         return [
             row
@@ -67,12 +67,12 @@ class Evidence:
             if row.value is not None
             and short_name(row.model) == model
             and fnmatchcase(row.site, site)
-            and (row.head is not None) == heads
+            and row.head is None
         ]
 
-    def layers(self, model: str, *, sites: Sites = "raw", metric: str = "mean_cosine", site: str = "*") -> list[Row]:
+    def layers(self, model: str, *, sites: Sites = "raw", site: str = "*") -> list[Row]:
         """The layers of a model, in order: raw states, what norms make of them, or all that is listed."""
-        rows = [row for row in self.rows(metric, model=model) if row.at is None and _is_layer(row.site)]
+        rows = [row for row in self.rows("mean_cosine", model=model) if row.at is None and _is_layer(row.site)]
         if self.convention == "library":
             rows = listed_by_library(rows)
         elif sites != "all":

@@ -137,11 +137,6 @@ def judge_layers(read: Heads) -> Seen:
 # -- when it begins ----------------------------------------------------------------------------------------------------
 
 
-def opposite_starts_late(evidence: Evidence) -> Heads | None:
-    """Of the two heads of figure 12: common direction from the first steps, opposite only after 8 % of training."""
-    return read_heads(evidence)
-
-
 def onset(read: Heads, head: int, sign: int) -> float | None:
     """The share of the training after which a head stays beyond its null; None if it is not beyond at the end."""
     beyond = sign * read.cosine[:, head] > read.reach
@@ -153,6 +148,7 @@ def onset(read: Heads, head: int, sign: int) -> float | None:
 
 
 def judge_onset(read: Heads) -> Seen:
+    """Of the two heads of figure 12: common direction from the first steps, opposite only after 8 % of training."""
     first_seed = np.flatnonzero(read.seed == read.seed[0])
     last = read.cosine[-1, first_seed]
     common, opposite = (onset(read, int(first_seed[i]), s) for i, s in ((last.argmax(), 1), (last.argmin(), -1)))
@@ -285,7 +281,7 @@ CHECKS = {
     "both_directions": Check(read_heads, judge_directions, unrelated_means),
     "almost_all_align": Check(read_heads, judge_alignment, unrelated_means),
     "layers_direction": Check(layers_direction, judge_layers, unrelated_means),
-    "opposite_starts_late": Check(opposite_starts_late, judge_onset, unrelated_means),
+    "opposite_starts_late": Check(read_heads, judge_onset, unrelated_means),
     "plane_agrees": Check(plane_agrees, judge_plane, any_sign),
     "drift_on_first_direction": Check(drift_on_first_direction, judge_axis, random_axis),
     "seeds_agree": Check(seeds_agree, judge_seeds, unrelated_means),
