@@ -89,7 +89,8 @@ def _quick_test(layers: Layers, method: str) -> tuple[float, float]:
     return float(x @ y / np.sqrt((x @ x) * (y @ y))), (1 + as_extreme) / (1 + len(table))
 
 
-def _centred(values: Sequence[float], method: str) -> Array:
+@lru_cache(maxsize=256)
+def _centred(values: tuple[float, ...], method: str) -> Array:
     from scipy.stats import rankdata
 
     x = np.asarray(rankdata(values) if method == "spearman" else values, float)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -45,8 +46,21 @@ class Heads:
 
     @property
     def reach(self) -> float:
-        """What 95 % of unrelated pairs stay within, on either side."""
-        return float(cosine_quantile(0.975, self.d))
+        return reach_of(self.d)
+
+
+@cache
+def reach_of(d: int) -> float:
+    """What 95 % of unrelated pairs stay within, on either side."""
+    return float(cosine_quantile(0.975, d))
+
+
+@cache
+def most_beyond(heads: int) -> int:
+    """Of so many unrelated heads, how many lie beyond the reach on one side, 95 % of the time."""
+    from scipy.stats import binom
+
+    return int(binom.ppf(0.95, heads, 0.025))
 
 
 def layers_of(run: Run) -> Iterator[tuple[str, int, str]]:
@@ -91,11 +105,9 @@ def unrelated_means(read: Heads | Curves, generator: np.random.Generator) -> Hea
 
 def judge_directions(read: Heads) -> Seen:
     """Each side has more heads beyond the null than 95 % of Binomial(heads, 2.5 %)."""
-    from scipy.stats import binom
-
     last = read.cosine[-1]
     common, opposite = int((last > read.reach).sum()), int((last < -read.reach).sum())
-    most = int(binom.ppf(0.95, len(last), 0.025))
+    most = most_beyond(len(last))
     words = f"{common} heads of common and {opposite} of opposite direction beyond the null, of {len(last)}; "
     return Seen(common > most and opposite > most, f"{words}unrelated means: up to {most} on either side")
 
@@ -181,7 +193,7 @@ def plane_agrees(evidence: Evidence, *, plane: str) -> InPlane | None:
             if f"{base}/{plane}/query" not in arrays:
                 continue
             cosine = cosines(arrays[base + MEAN][-1], arrays[f"{base}/key_mean"][-1])
-            beyond = np.abs(cosine) > cosine_quantile(0.975, arrays[base + MEAN].shape[-1])
+            beyond = np.abs(cosine) > reach_of(arrays[base + MEAN].shape[-1])
             query, key = (arrays[f"{base}/{plane}/{side}"][:, :, 0] for side in ("query", "key"))  # (steps, heads, 2)
             grown = [np.linalg.norm(x[-1], axis=-1) > np.linalg.norm(x[0], axis=-1) for x in (query, key)]
             signs.append(np.sign(cosine)[beyond])
