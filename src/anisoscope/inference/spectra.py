@@ -166,7 +166,7 @@ def reservoir_shrink(sums: Sums, m: int) -> float:
 
 
 def _rounding(sums: Sums, matrix: Array, values: Array, vectors: Array) -> Array:
-    """What rounding alone may make of eigenvalues (d,): a smaller one is no variance.
+    """What rounding alone may make of eigenvalues (d,): a smaller one is not variance.
 
     Products are rounded relative to the two dimensions that they join, so along v the error is about Σ_i v_i²·C_ii,
     times the unit of the sums; the move from the origin costs that of Σ_i v_i²·E x_i² in float64, the decomposition

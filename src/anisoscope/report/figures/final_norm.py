@@ -126,7 +126,7 @@ def figure_m3(run: Run) -> Figure:
 
 
 def _measured_once(norms: Sequence[ClosingNorm]) -> Figure:
-    """The last norm of each model that is no series: a line of panels each."""
+    """The last norm of each model that is not in a series: one row of panels each."""
     import matplotlib.pyplot as plt
 
     figure, lines = plt.subplots(

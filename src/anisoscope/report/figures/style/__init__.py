@@ -173,7 +173,7 @@ def save(figure: Figure, folder: Path | str, name: str, *, formats: Sequence[str
         for kind in formats:
             path = folder / f"{name}.{kind}"
             metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-            with atomic(path) as partial:  # a picture that is there is whole: it is not drawn again
+            with atomic(path) as partial:  # an existing picture is whole, and not drawn again
                 figure.savefig(partial, format=kind, metadata=metadata, bbox_inches=edge)
             written.append(path)
     plt.close(figure)

@@ -57,7 +57,7 @@ def reach_of(d: int) -> float:
 
 @cache
 def most_beyond(heads: int) -> int:
-    """Of so many unrelated heads, how many lie beyond the reach on one side, 95 % of the time."""
+    """How many of `heads` unrelated heads lie beyond the reach on one side at most, 95 % of the time."""
     from scipy.stats import binom
 
     return int(binom.ppf(0.95, heads, 0.025))
