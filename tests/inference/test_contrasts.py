@@ -28,10 +28,7 @@ def test_a_difference_is_tested_as_scipy_tests_it() -> None:
 def test_at_the_bound_of_equivalence_the_weaker_one_sided_test_is_at_its_level() -> None:
     bound = equivalence_bound(list(DRAWS))
     assert bound is not None
-    sides = [
-        p_of(DRAWS, -bound, alternative="greater"),
-        p_of(DRAWS, bound, alternative="less"),
-    ]
+    sides = [p_of(DRAWS, -bound, alternative="greater"), p_of(DRAWS, bound, alternative="less")]
     assert max(sides) == pytest.approx(0.05, rel=1e-9)
 
 

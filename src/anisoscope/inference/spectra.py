@@ -31,11 +31,7 @@ from anisoscope.inference.thresholds import THRESHOLDS
 Array = NDArray[np.float64]
 SPECTRA = ("covariance", "second moment")
 SMALLEST = ("condition_number", "power_law_alpha")  # read small eigenvalues, which a sketch does not resolve
-ENTROPY = (
-    "effective_rank",
-    "rankme",
-    0.01,
-)  # read all: missing where more of the variance lies beyond the axes
+ENTROPY = ("effective_rank", "rankme", 0.01)  # read all: missing where more of the variance lies beyond the axes
 ENOUGH = THRESHOLDS.vectors_per_dimension  # below, spectral values are mostly bias
 
 

@@ -13,13 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoModelForImageClassification
 
-from anisoscope.models.extra.van import (
-    VanBlock,
-    VanConfig,
-    VanForImageClassification,
-    VanImageProcessor,
-    VanModel,
-)
+from anisoscope.models.extra.van import VanBlock, VanConfig, VanForImageClassification, VanImageProcessor, VanModel
 from fixtures import recorded
 
 TOLERANCE = 1e-5

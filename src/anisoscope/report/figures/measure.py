@@ -15,17 +15,7 @@ import numpy as np
 
 from anisoscope.geometry.nulls.isotropic import mean_cosine_sd
 from anisoscope.inference.correlation import correlate
-from anisoscope.report.figures.style import (
-    COLUMN,
-    NULL,
-    WIDE,
-    colour,
-    glyph,
-    heading,
-    marker,
-    null_line,
-    style,
-)
+from anisoscope.report.figures.style import COLUMN, NULL, WIDE, colour, glyph, heading, marker, null_line, style
 from anisoscope.report.figures.style.curves import label_lines
 from anisoscope.report.figures.style.names import shown_name
 from anisoscope.runs.store import Run

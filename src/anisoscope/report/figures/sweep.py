@@ -119,13 +119,7 @@ def figure_11(run: Run, *, plane: str = "union", number: str = "11") -> Figure:
     return figure
 
 
-def figure_12(
-    run: Run,
-    *,
-    plane: str = "union",
-    which: Sequence[int] = (0, 1),
-    number: str = "12",
-) -> Figure:
+def figure_12(run: Run, *, plane: str = "union", which: Sequence[int] = (0, 1), number: str = "12") -> Figure:
     """Paths of Q̄ and K̄ over the steps, one panel per head."""
     import matplotlib.pyplot as plt
 

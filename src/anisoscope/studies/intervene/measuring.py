@@ -92,11 +92,7 @@ class ShiftSums(Sums):
 
 
 def add_shifts(
-    sums: ShiftSums,
-    model: OpenModel,
-    task: Task,
-    blocks: Sequence[Site],
-    wanted: Mapping[str, tuple[float, Vectors]],
+    sums: ShiftSums, model: OpenModel, task: Task, blocks: Sequence[Site], wanted: Mapping[str, tuple[float, Vectors]]
 ) -> None:
     """What moves the mean state of every block by (f − 1)·v in one batch, for each name its factor f and its v by site.
 
