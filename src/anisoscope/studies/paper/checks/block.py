@@ -28,12 +28,8 @@ Array = np.ndarray
 
 def experiment(evidence: Evidence, label: str, metric: str, *, site: Sequence[str] = (), draws: bool) -> list[Row]:
     """Rows of one experiment: of single draws, or the averages over draws."""
-    return [
-        row
-        for _, run in evidence.runs
-        for row in run.rows(metric=metric, model=label)
-        if row.value is not None and (not site or row.site in site) and (row.seed is not None) == draws
-    ]
+    rows = evidence.found(metric, model=label)
+    return [row for row in rows if (not site or row.site in site) and (row.seed is not None) == draws]
 
 
 def along_drift(
