@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anisoscope.geometry.nulls.isotropic import cosine_density, cosine_quantile
-from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, marker, style
+from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, marker, style, subplots
 from anisoscope.report.figures.style.names import shown_name
 from anisoscope.runs.store import Run, open_run
 
@@ -53,11 +53,9 @@ def figure_17_of(runs: Sequence[Run]) -> Figure:
 
 def figure_17(dimensions: Sequence[int] = DIMENSIONS) -> Figure:
     """Density of the cosine of isotropic pairs, for dimensions 16 … 4,096."""
-    import matplotlib.pyplot as plt
-
     cosines = np.linspace(-1, 1, 4001)
     with style():
-        figure, axes = plt.subplots(figsize=(COLUMN, 2.4), layout="constrained")
+        figure, axes = subplots(size=(COLUMN, 2.4))
         for index, d in enumerate(dimensions):
             density = np.asarray(cosine_density(cosines, d))
             shown = density > 1e-3 * density.max()
@@ -79,15 +77,13 @@ def figure_17(dimensions: Sequence[int] = DIMENSIONS) -> Figure:
 
 def figure_18(runs: Sequence[Run] = ()) -> Figure:
     """The 95 % quantile of isotropic cosines against d, and the mean cosine of every measured site as a point."""
-    import matplotlib.pyplot as plt
-
     found = [(standing.model or run.name, standing) for run in runs for standing in standings(run)]
     models = list(dict.fromkeys(model for model, _ in found))
     lowest = min([max(2, s.dimension // 2) for _, s in found], default=4)
     highest = max([2 * s.dimension for _, s in found], default=8192)
     dimensions = np.unique(np.geomspace(lowest, highest, 200).astype(int))
     with style():
-        figure, axes = plt.subplots(figsize=(COLUMN if len(models) < 6 else WIDE * 0.75, 3.0), layout="constrained")
+        figure, axes = subplots(size=(COLUMN if len(models) < 6 else WIDE * 0.75, 3.0))
         quantiles = np.array([float(cosine_quantile(0.95, int(d))) for d in dimensions])
         axes.plot(dimensions, quantiles, color=NULL)
         label = "below: 95 % of isotropic pairs"
