@@ -16,6 +16,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from anisoscope.inference.jackknife import t_quantile
+
 
 def interval_over_draws(values: Sequence[float]) -> tuple[float | None, float | None]:
     """The 95 % interval of the mean of independent draws; missing for a single one.
@@ -24,12 +26,10 @@ def interval_over_draws(values: Sequence[float]) -> tuple[float | None, float | 
     >>> round(low, 3), round(high, 3)
     (-0.484, 4.484)
     """
-    from scipy.stats import t
-
     count = len(values)
     if count < 2:
         return None, None
-    half = float(t.ppf(0.975, count - 1)) * float(np.std(values, ddof=1)) / math.sqrt(count)
+    half = t_quantile(count - 1) * float(np.std(values, ddof=1)) / math.sqrt(count)
     centre = float(np.mean(values))
     return centre - half, centre + half
 
