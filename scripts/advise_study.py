@@ -19,7 +19,7 @@ from scipy.optimize import least_squares
 from scipy.special import expit, logit
 from scipy.stats import spearmanr
 
-from anisoscope.report.figures.style import colour, marker, style
+from anisoscope.report.figures.style import colour, marker, style, subplots
 
 STUDIES = Path(__file__).parents[1] / "docs/studies"
 KIN = {"sre": "minilm"}
@@ -96,11 +96,9 @@ def write(runs: Runs, path: Path) -> None:
 
 def draw(runs: Runs, datas: Sequence[str], path: Path) -> None:
     """One column for each data set: the forecast, and below it the linked one, against what was measured."""
-    import matplotlib.pyplot as plt
-
     encoders = sorted({encoder for encoder, _ in runs})
     with style():
-        figure, panels = plt.subplots(2, len(datas), figsize=(6.6, 6.2), sharex=True, sharey=True, layout="constrained")
+        figure, panels = subplots(2, len(datas), size=(6.6, 6.2), sharex=True, sharey=True)
         for (encoder, data), cells in runs.items():
             found, k, column = points(cells), encoders.index(encoder), datas.index(data)
             for row, x in enumerate((found[:, 0], linked(others(runs, encoder), found[:, 0]))):

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from anisoscope.models.open import open_model
-from anisoscope.training.data.bytes import byte_ids
+from anisoscope.training.data.bytes import FIRST_BYTE
 
 LENGTH = 64
 STEP = 600
@@ -37,7 +37,7 @@ def windows(text: bytes, count: int) -> np.ndarray:
     """`count` windows, evenly over a text."""
     data = np.frombuffer(text, dtype=np.uint8)
     starts = np.linspace(0, len(data) - LENGTH, count).astype(int)
-    return byte_ids(np.stack([data[start : start + LENGTH] for start in starts]))
+    return np.stack([data[start : start + LENGTH] for start in starts]).astype(np.int64) + FIRST_BYTE
 
 
 def code_or_prose(count: int) -> Task:
@@ -72,7 +72,8 @@ def link(enwik8: Path, count: int) -> Task:
     chosen = [draw.choice(np.flatnonzero(inside[LENGTH:] == kind), count, replace=False) + LENGTH for kind in (0, 1)]
     position = draw.integers(LENGTH // 2, LENGTH, 2 * count)
     starts = np.concatenate(chosen) - position
-    return byte_ids(np.stack([data[s : s + LENGTH] for s in starts])), np.repeat([0, 1], count), position
+    ids = np.stack([data[s : s + LENGTH] for s in starts]).astype(np.int64) + FIRST_BYTE
+    return ids, np.repeat([0, 1], count), position
 
 
 def states(module: Any, task: Task) -> tuple[dict[str, np.ndarray], dict[str, float]]:

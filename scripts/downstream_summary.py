@@ -147,13 +147,11 @@ def _points(line: dict[str, object]) -> str:
 
 
 def draw(found: Probes, path: Path) -> None:
-    import matplotlib.pyplot as plt
-
-    from anisoscope.report.figures.style import WIDE, colour, marker, style
+    from anisoscope.report.figures.style import WIDE, colour, marker, style, subplots
 
     tasks, sites = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
     with style():
-        figure, grid = plt.subplots(1, len(tasks), figsize=(WIDE, 2.7), layout="constrained")
+        figure, grid = subplots(1, len(tasks), size=(WIDE, 2.7))
         for axes, task in zip(grid, tasks, strict=True):
             for place, site in enumerate(sites):
                 points = [one for seeds in found[task, site].values() for one in seeds.values()]
@@ -168,14 +166,12 @@ def draw(found: Probes, path: Path) -> None:
 
 def draw_series(table: Path, path: Path) -> None:
     """Accuracy and average cosine by step at the last block, the mean of the seeds and each of them."""
-    import matplotlib.pyplot as plt
-
-    from anisoscope.report.figures.style import WIDE, colour, style
+    from anisoscope.report.figures.style import WIDE, colour, style, subplots
 
     rows = [row for row in csv.DictReader(table.open()) if row["site"] == "block.3"]
     tasks, seeds = (list(dict.fromkeys(row[name] for row in rows)) for name in ("task", "seed"))
     with style():
-        figure, grid = plt.subplots(1, len(tasks), figsize=(WIDE, 2.7), layout="constrained")
+        figure, grid = subplots(1, len(tasks), size=(WIDE, 2.7))
         for axes, task in zip(grid, tasks, strict=True):
             for place, (column, label) in enumerate((("accuracy", "accuracy"), ("mean_cosine", "average cosine"))):
                 for seed, dash in zip(seeds, ("-", "--"), strict=False):

@@ -16,7 +16,6 @@ from pathlib import Path
 from anisoscope.models.embedded_series import EMBEDDED, find_series
 from anisoscope.runs.settings import parse_seeds
 from anisoscope.training.recipe import Recipe
-from anisoscope.training.series import publish_half
 
 LARGEST = 16_000_000
 """Bytes that the embedded series may take."""
@@ -37,6 +36,34 @@ def main() -> None:
     shutil.rmtree(asked.into, ignore_errors=True)
     partial.rename(asked.into)
     print(f"{len(find_series(asked.into))} checkpoints, {size:,} bytes, in {asked.into}")
+
+
+def publish_half(out: Path, target: Path, *, seeds: list[int]) -> int:
+    """Copy a series with its weights in half precision; returns the bytes that it takes.
+
+    Recipe and logs go along, the recipe with the name of each data file alone: its hash says which file it was.
+    """
+    from safetensors.torch import load_file, save_file
+
+    out = out.resolve()
+    recipe = Recipe.read(out / "recipe.toml")
+    names = [Path(file).name for file in recipe.data]
+    target.mkdir(parents=True, exist_ok=True)
+    (target / "recipe.toml").write_text(
+        recipe.model_copy(update={"data": names, "seeds": seeds}).to_toml(), encoding="utf-8"
+    )
+    for seed, _, folder in find_series(out):
+        if seed not in seeds:
+            continue
+        copy = target / folder.relative_to(out)
+        copy.mkdir(parents=True, exist_ok=True)
+        for file in folder.iterdir():
+            if file.suffix != ".safetensors":
+                (copy / file.name).write_bytes(file.read_bytes())
+        half = {name: tensor.half() for name, tensor in load_file(folder / "model.safetensors").items()}
+        save_file(half, copy / "model.safetensors", metadata={"format": "pt"})
+        (copy.parent / "log.jsonl").write_bytes((folder.parent / "log.jsonl").read_bytes())
+    return sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
 
 
 def check_whole(series: Path, seeds: list[int]) -> None:

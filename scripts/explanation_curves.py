@@ -15,7 +15,7 @@ from anisoscope.geometry.nulls import isotropic as null
 from anisoscope.geometry.partition import partition, partition_reference
 from anisoscope.geometry.rows import unit_rows
 from anisoscope.inference.jackknife import jackknife_of
-from anisoscope.report.figures.style import FAINT, INK, NULL, PALETTE, WIDE, style
+from anisoscope.report.figures.style import FAINT, INK, NULL, PALETTE, WIDE, style, subplots
 from anisoscope.studies.demo import count_vectors
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ BLUE, RED, GREEN, PINK, ORANGE = PALETTE[:5]
 
 
 def _axes(panels: int, *, height: float = 2.5) -> tuple[Figure, list[Axes]]:
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, panels, figsize=(WIDE, height), layout="constrained", squeeze=False)
+    figure, axes = subplots(1, panels, size=(WIDE, height), squeeze=False)
     return figure, list(axes[0])
 
 

@@ -83,12 +83,10 @@ GROUPS = (("healthy", "lr_10", "lr_30", "ramp_unclipped", "embedded series"), "l
 
 
 def draw(lines: list[dict[str, object]], path: Path) -> None:
-    import matplotlib.pyplot as plt
-
-    from anisoscope.report.figures.style import WIDE, colour, style
+    from anisoscope.report.figures.style import WIDE, colour, style, subplots
 
     with style():
-        figure, grid = plt.subplots(1, 3, figsize=(WIDE, 2.7), layout="constrained")
+        figure, grid = subplots(1, 3, size=(WIDE, 2.7))
         panels = (
             ("Unseen by softmax, share", "invisible", GROUPS[0]),
             ("Greatest logit, lr ×30", "max_logit", _arms(lines, "lr_30")),

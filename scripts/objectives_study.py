@@ -180,12 +180,10 @@ def main(grid: Path, docs: Path) -> None:
 
 
 def draw(found: dict[tuple[str, int], list[Point]], path: Path) -> None:
-    import matplotlib.pyplot as plt
-
-    from anisoscope.report.figures.style import colour, style
+    from anisoscope.report.figures.style import colour, style, subplots
 
     with style():
-        figure, axes = plt.subplots(figsize=(4.2, 3), layout="constrained")
+        figure, axes = subplots(size=(4.2, 3))
         for (arm, seed), curve in found.items():
             look = {"color": colour(ARMS.index(arm)), "linewidth": 0.8, "alpha": 0.7}
             axes.plot(*zip(*curve, strict=True), **look, label=arm if seed == 0 else None)

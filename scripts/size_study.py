@@ -74,12 +74,10 @@ def main(folder: Path, docs: Path) -> None:
 
 
 def draw(lines: list[dict[str, float | str]], path: Path) -> None:
-    import matplotlib.pyplot as plt
-
-    from anisoscope.report.figures.style import WIDE, colour, style
+    from anisoscope.report.figures.style import WIDE, colour, style, subplots
 
     with style():
-        figure, grid = plt.subplots(2, 3, figsize=(WIDE, 4), layout="constrained")
+        figure, grid = subplots(2, 3, size=(WIDE, 4))
         for place, (axes, name) in enumerate(zip(grid.flat, (*METRICS, TABLE), strict=True)):
             x, y = ([float(line[column]) for line in lines] for column in ("parameters", name))
             axes.plot(x, y, linestyle="", marker="o", color=colour(place), markersize=4)

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from scipy import stats
 
-from anisoscope.inference.contrasts import wilson
 from anisoscope.inference.thresholds import RULES, Rule
 from anisoscope.runs.table import Row
 from anisoscope.watch.rules import alarms_of
@@ -139,12 +139,9 @@ def judge(alarms: Mapping[Training, Mapping[str, int | None]], rule: str, failin
     bad = [one for one in alarms if one in failing]
     false, hits = (sum(alarms[one][rule] is not None for one in some) for some in (healthy, bad))
     line: dict[str, object] = {"healthy": len(healthy), "false_alarms": false, "failing": len(bad), "detected": hits}
-    rates = {"false": wilson(false, len(healthy)), "detected": wilson(hits, len(bad))}
-    line |= {
-        f"{name}_{end}": round(x, 3)
-        for name, rate in rates.items()
-        for end, x in zip(("low", "high"), rate, strict=True)
-    }
+    for name, count, of in (("false", false, healthy), ("detected", hits, bad)):
+        rate = stats.binomtest(count, len(of)).proportion_ci(method="wilson")
+        line |= {f"{name}_low": round(rate.low, 3), f"{name}_high": round(rate.high, 3)}
     for other in ("loss rises", "loss behind"):
         pairs = [(alarms[one][rule], alarms[one][other]) for one in bad]
         leads = [theirs - mine for mine, theirs in pairs if mine is not None and theirs is not None]

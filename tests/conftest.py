@@ -35,12 +35,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """Small models: more threads only wait for each other."""
-    import torch
+    from fixtures import recorded
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    with recorded.one_thread():
+        yield
 
 
 @pytest.fixture

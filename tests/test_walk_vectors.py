@@ -151,10 +151,7 @@ def _numpy(x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("site", "at", "change"),
-    [
-        ("raw.float32", 192, lambda x: x[:, :192]),
-        ("centred.float32", 384, lambda x: x - x.mean(axis=0)),
-    ],
+    [("raw.float32", 192, lambda x: x[:, :192]), ("centred.float32", 384, lambda x: x - x.mean(axis=0))],
 )
 def test_advise_counts_the_neighbours_that_stay(
     place: Path, command_line: Command, site: str, at: int, change: Callable[[np.ndarray], np.ndarray]

@@ -9,7 +9,6 @@ its own, the others in this one. `--summary` prints the table.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import traceback
 from collections.abc import Callable
@@ -18,6 +17,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "src")]
+
+from logged import add_line, lines_of  # noqa: E402  # found by the line above
 
 
 def kinds() -> dict[str, Callable[..., list[str]]]:
@@ -40,8 +41,7 @@ def attack(given: argparse.Namespace, found: list[dict[str, Any]]) -> None:
             except Exception:
                 problems = [traceback.format_exc(limit=-3)]
             found.append({"kind": kind, "number": number, "problems": problems})
-            with given.log.open("a") as stream:
-                stream.write(json.dumps(found[-1]) + "\n")
+            add_line(given.log, found[-1])
             if problems:
                 print(f"{kind} {number}: {'; '.join(problems[:5])}", flush=True)
 
@@ -62,7 +62,7 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=Path("/tmp/anisoscope-differential"))
     parser.add_argument("--summary", action="store_true", help="Print the table of the log and end.")
     given = parser.parse_args()
-    found = [json.loads(line) for line in given.log.read_text().splitlines()] if given.log.exists() else []
+    found = lines_of(given.log)
     if not given.summary:
         attack(given, found)
     print(table(found))

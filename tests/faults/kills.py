@@ -12,7 +12,6 @@ read back: the same command goes on, and `--summary` prints the table.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import select
@@ -30,6 +29,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE), str(HERE.parent.parent / "src")]
 
 import cases  # noqa: E402  # found by the line above
 from faults import jobs  # noqa: E402
+from logged import add_line, lines_of  # noqa: E402
 
 LIMIT = 120.0  # seconds until a command is taken to hang
 
@@ -167,17 +167,6 @@ def undisturbed(command: str, world: Path, folder: Path) -> Whole:
 # -- many ------------------------------------------------------------------------------------------------------
 
 
-def cases_of(log: Path) -> list[dict[str, Any]]:
-    """The lines of the log; the last one may be cut off."""
-    found = []
-    for line in log.read_text().splitlines() if log.exists() else ():
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
-    return found
-
-
 def preload() -> None:
     """Import once what the commands import, without starting threads."""
     from importlib import import_module
@@ -228,7 +217,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--summary", action="store_true", help="Print the table of the log and end.")
     given = parser.parse_args()
-    found = cases_of(given.log)
+    found = lines_of(given.log)
     if not given.summary:
         attack(given, found)
     print(table(found))
@@ -256,8 +245,7 @@ def attack(given: argparse.Namespace, found: list[dict[str, Any]]) -> None:
             line = {"command": command, "kills": 0, "moments": [], "problems": [str(error)]}
         found.append(line)
         kills += line["kills"]
-        with given.log.open("a") as stream:
-            stream.write(json.dumps(line) + "\n")
+        add_line(given.log, line)
         said = "; ".join(line["problems"]) or "same"
         print(f"{kills:5d} {command}: {line['kills']} kills, {said}", flush=True)
 

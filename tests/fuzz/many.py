@@ -28,6 +28,9 @@ from typing import Any
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "src")]
+
+from logged import add_line, lines_of  # noqa: E402  # found by the line above
+
 SLOW = 10  # seconds
 MEMORY = 4096  # megabytes
 ROUND = 50_000
@@ -137,10 +140,6 @@ def mutated(data: bytes, others: list[bytes], rng: random.Random) -> bytes:
 # -- all targets ---------------------------------------------------------------------------------------------------
 
 
-def lines_of(log: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-
-
 def plan(inputs: int, wanted: list[str]) -> dict[str, int]:
     """How many inputs each target gets."""
     from fuzz.targets import TARGETS
@@ -220,8 +219,7 @@ def rounds(given: argparse.Namespace, found: list[dict[str, Any]]) -> None:
             line = one_round(given, name, min(ROUND, goal[name] - done[name]), given.seed + number)
             done[name] += max(line["tried"], goal[name] // 20 + 1 if not line["tried"] else 0)
             found.append(line)
-            with given.log.open("a") as stream:
-                stream.write(json.dumps(line) + "\n")
+            add_line(given.log, line)
             said = "; ".join(f"{place} ({what})" for place, what in line["findings"].items())
             print(f"{sum(done.values()):9,} {name}: {line['tried']:,} in {line['seconds']} s {said}", flush=True)
 

@@ -1,4 +1,4 @@
-"""Small valid files of every kind that is read: what a fuzzer starts from."""
+"""Small valid files of every kind that is read: what a fuzzer starts from, and what has to come out of them."""
 
 from __future__ import annotations
 
@@ -50,6 +50,20 @@ def _picture(form: str, **options: Any) -> bytes:
 
 def _rows(rows: list[Any]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def check_item(item: Any) -> None:
+    """What any document, clip or picture is, out of whatever file."""
+    from anisoscope.inputs.sources import Clip, Document
+
+    if isinstance(item, Clip):
+        assert np.isfinite(item.wave).all()
+        assert np.abs(item.wave).max(initial=0) <= 1e4
+    elif isinstance(item, Document):
+        assert item.text.strip() or (item.ids and min(item.ids) >= 0)
+    else:
+        assert item.image.mode == "RGB"
+    assert item.content()
 
 
 GGUF_TENSORS = {

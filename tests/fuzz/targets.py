@@ -113,16 +113,10 @@ def _in_safetensors(data: bytes) -> None:
 
 def _source(name: str, modality: str) -> Callable[[bytes], None]:
     def read(data: bytes) -> None:
-        from anisoscope.inputs.sources import Clip, Document, open_source
+        from anisoscope.inputs.sources import open_source
 
         for item in open_source(_file(name, data), modality):  # pyright: ignore[reportArgumentType]
-            if isinstance(item, Clip):
-                assert np.isfinite(item.wave).all()
-            elif isinstance(item, Document):
-                assert item.text.strip() or (item.ids and min(item.ids) >= 0)
-            else:
-                assert item.image.mode == "RGB"
-            assert item.content()
+            seeds.check_item(item)
 
     return read
 

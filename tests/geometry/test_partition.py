@@ -9,10 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 from anisoscope.errors import InputError, UsageError
-from anisoscope.geometry.partition import (
-    partition,
-    partition_reference,
-)
+from anisoscope.geometry.partition import partition, partition_reference
 
 
 def shifted(seed: int = 0, rows: int = 400, d: int = 6, drift: float = 0.5) -> np.ndarray:

@@ -211,16 +211,16 @@ def processor_of(arch: str):
 
 
 @pytest.mark.parametrize(("arch", "variant"), [pair for pair in PAIRS if pair[0] != "llama"])
-def test_two_hundred_steps_lower_the_loss(arch: str, variant: str) -> None:
+def test_training_lowers_the_loss(arch: str, variant: str) -> None:
     """On a fresh batch of the task."""
     model = model_of(arch, variant, dtype=torch.float32, layers=1).train()
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
     before = model(**task_of(arch, seed=1000)).loss.item()
-    for step in range(200):
+    for step in range(120):
         optimizer.zero_grad()
         model(**task_of(arch, seed=step)).loss.backward()
         optimizer.step()
-    assert model(**task_of(arch, seed=1000)).loss.item() < 0.6 * before
+    assert model(**task_of(arch, seed=1000)).loss.item() < 0.5 * before
 
 
 def task_of(arch: str, *, seed: int) -> dict[str, torch.Tensor]:

@@ -11,14 +11,7 @@ from torch import nn
 
 from anisoscope.errors import InputError, UsageError
 from anisoscope.models.catalogue import MULTIBERT_STEPS, PYTHIA_PAPER_STEPS, PYTHIA_STEPS, Checkpoint
-from anisoscope.models.checkpoints import (
-    Weights,
-    choose_steps,
-    fingerprint,
-    open_series,
-    parse_steps,
-    suspicious,
-)
+from anisoscope.models.checkpoints import Weights, choose_steps, fingerprint, open_series, parse_steps, suspicious
 
 
 def folders(root: Path, *names: str) -> Path:
@@ -80,10 +73,7 @@ def test_a_toml_list_names_folders_beside_it_and_models_elsewhere(tmp_path: Path
     )
     series = open_series(tmp_path / "stages.toml")
     assert series.name == "stages"
-    assert series.checkpoints == (
-        Checkpoint(0, str(tmp_path / "stage-one")),
-        Checkpoint(1, "owner/two", revision="v2"),
-    )
+    assert series.checkpoints == (Checkpoint(0, str(tmp_path / "stage-one")), Checkpoint(1, "owner/two", revision="v2"))
 
 
 @pytest.mark.parametrize("text", ["checkpoints = 3", "[[checkpoints]]\nstep = 1\n", "[[checkpoints]]\nmodel", "a = 1"])

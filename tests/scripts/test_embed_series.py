@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from anisoscope.models.embedded_series import find_series
 from anisoscope.training.pretrain import pretrain
 from anisoscope.training.recipe import Recipe
+from anisoscope.training.series import read_log
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "embed_series.py"
 
@@ -48,4 +49,5 @@ def test_a_series_is_embedded_whole_or_not_at_all(tmp_path) -> None:
     half = load_file(found[-1][2] / "model.safetensors")
     assert all(torch.equal(half[name], whole[name].half()) for name in whole)
     assert (Recipe.read(into / "recipe.toml").data, Recipe.read(into / "recipe.toml").seeds) == (["text"], [1])
+    assert read_log(into, 1) == read_log(series, 1)
     assert not (into / "older").exists()

@@ -52,9 +52,7 @@ def test_gradients_that_sum_to_zero_move_the_mean_of_adam_but_not_of_coupled_ada
     tables = [torch.nn.Parameter(start.clone()) for _ in range(2)]
     gradient = torch.tensor([[3.0, -6.0], [-1.0, 2.0], [-1.0, 3.0], [-1.0, 1.0]], dtype=torch.float64)
     for table, optimiser in zip(
-        tables,
-        (CoupledAdam(tables[:1], lr=0.1, weight_decay=0.0), torch.optim.AdamW(tables[1:], lr=0.1)),
-        strict=True,
+        tables, (CoupledAdam(tables[:1], lr=0.1, weight_decay=0.0), torch.optim.AdamW(tables[1:], lr=0.1)), strict=True
     ):
         table.grad = gradient.clone()
         optimiser.step()

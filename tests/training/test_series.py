@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from anisoscope.models.embedded_series import EMBEDDED, embedded_series, find_series
+from anisoscope.models.embedded_series import EMBEDDED, embedded_series
 from anisoscope.models.open import open_model
 from anisoscope.training.recipe import Recipe
-from anisoscope.training.series import publish_half, read_log
+from anisoscope.training.series import read_log
 
 
 def test_two_seeds_of_twelve_checkpoints_in_sixteen_megabytes() -> None:
@@ -57,16 +57,6 @@ def test_finding_the_series_needs_no_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "anisoscope.models.embedded_series" in done.stdout.split()
     assert not {"torch", "transformers", "numpy"} & set(done.stdout.split())
-
-
-def test_a_copy_in_half_precision_keeps_what_matters(tmp_path) -> None:
-    size = publish_half(EMBEDDED, tmp_path, seeds=[1])
-    assert [(seed, step) for seed, step, _ in find_series(tmp_path)] == [
-        (seed, step) for seed, step, _ in embedded_series() if seed == 1
-    ]
-    assert size == sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
-    assert Recipe.read(tmp_path / "recipe.toml").seeds == [1]
-    assert read_log(tmp_path, 1) == read_log(EMBEDDED, 1)
 
 
 @pytest.mark.parametrize("seed", [0, 1])

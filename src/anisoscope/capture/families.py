@@ -19,7 +19,7 @@ positions.
 Stages of the two networks that the library keeps as one flat list follow the published tables, one stage per row:
 EfficientNet by its config's `num_block_repeats` (Tan & Le 2019, table 1), MobileNetV2 by the n column (Sandler et al.
 2018, table 2; the first row, c = 16, is part of the stem). The 1×1 convolution with which both widen the last map for
-their classifier is no block, and no site.
+their classifier is neither a block nor a site.
 """
 
 from __future__ import annotations

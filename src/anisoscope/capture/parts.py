@@ -5,7 +5,7 @@ mlp). The sites hold `attention` and `mlp` as they are added: after the output p
 that stands between the part and the stream (Gemma 2, OLMo 2, DINOv2). Factors without a module, such as Granite's
 residual multiplier, are not in them, and cross-attention has no such site.
 
-The module of a part is found by its name within the block: the first of the names below that is there. Blocks of staged
+The module of a part is found by its name within the block: the first of the names below that exists. Blocks of staged
 networks, whose attention sees windows, and blocks without these names have no such sites.
 """
 

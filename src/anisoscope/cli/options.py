@@ -52,11 +52,10 @@ def _parameter(name: str, field: Any) -> inspect.Parameter:
         plain = _SINGULAR.get(name, name.upper()) if extra.get("argument") else "N" if number else "TEXT"
         given["metavar"] = extra.get("metavar") or plain
     if extra.get("complete") and not choices:
-        given["autocompletion"] = _completions(extra["complete"])
+        given["autocompletion"] = _models
     annotation = list[str] if several else kind
     if extra.get("argument"):
         declared = typer.Argument(**given)
-        default = inspect.Parameter.empty if required else default
     else:
         flags = [f"--{name.replace('_', '-')}"] + ([extra["short"]] if extra.get("short") else [])
         if kind is bool:
@@ -64,11 +63,11 @@ def _parameter(name: str, field: Any) -> inspect.Parameter:
             given["show_default"] = True
         declared = typer.Option(*flags, **given)
         annotation = annotation if kind is bool else annotation | None
-        default = ... if required else default
-        if required:
-            annotation, default = annotation, inspect.Parameter.empty
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, declared]
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if required else default,
+        annotation=Annotated[annotation, declared],
     )
 
 
@@ -100,13 +99,11 @@ def _type(annotation: Any) -> tuple[type, bool]:
     return (annotation, False) if annotation in _PLAIN else (str, False)
 
 
-def _completions(what: str) -> Callable[[str], list[str]]:
-    def models(incomplete: str) -> list[str]:
-        from anisoscope.models.catalogue import catalogue
+def _models(incomplete: str) -> list[str]:
+    """What completes the name of a model."""
+    from anisoscope.models.catalogue import catalogue
 
-        return [entry.id for entry in catalogue() if entry.id.startswith(incomplete)]
-
-    return {"models": models}[what]
+    return [entry.id for entry in catalogue() if entry.id.startswith(incomplete)]
 
 
 def values_of(settings: type[Settings], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class Affine:
         return turned + ((centred @ self.axes) * self.gains) @ self.axes.T
 
     def apply_into(self, out: np.ndarray, x: np.ndarray, held: np.ndarray) -> None:
-        """`apply` for speed: in the precision of the map, and in memory that is there (`held` has the shape of x)."""
+        """`apply` for speed: in the precision of the map, in memory already allocated (`held` has the shape of x)."""
         if self.matrix.ndim == 2:
             np.matmul(np.subtract(x, self.mean, out=held), self.matrix, out=out)
             return

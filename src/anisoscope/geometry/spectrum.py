@@ -23,7 +23,7 @@ from anisoscope.geometry.missing import Values, ratio, settle
 from anisoscope.geometry.rows import as_rows
 
 ROUNDING = 2.0**-43
-"""About 1,000 units in the last place: what blocked float64 sums may lose. A smaller remainder is no variance."""
+"""About 1,000 units in the last place: what blocked float64 sums may lose. A smaller remainder is not variance."""
 
 RANKME_EPSILON = 1e-7
 FEWEST_FOR_POWER_LAW = 10

@@ -1,15 +1,12 @@
-"""Differences between arms, and rates: tests, equivalence, correction for many of them, and how many seeds they need.
+"""Differences between arms: tests, equivalence, correction for many of them.
 
 - The mean of independent draws has Student's interval; a difference is tested by t over paired draws. "No difference"
   is a claim of its own: two one-sided tests (Schuirmann 1987) claim |μ| < δ at 5 % exactly where the 90 % interval lies
   within ±δ, so `equivalence_bound` is the smallest δ that the data support.
 - Of several tests, Holm's step-down procedure keeps the chance of any false claim below 5 %.
-- A rate k/n has the interval of Wilson (1927), which holds for 0 of 10 too.
 
 >>> round(equivalence_bound([0.1, -0.2, 0.05, 0.0, -0.1]), 3), holm([0.01, 0.04, 0.03])
 (0.145, [0.03, 0.06, 0.06])
->>> [round(end, 3) for end in wilson(0, 10)]
-[0.0, 0.278]
 """
 
 from __future__ import annotations
@@ -19,6 +16,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from anisoscope.inference.jackknife import t_quantile
+
 
 def interval_over_draws(values: Sequence[float]) -> tuple[float | None, float | None]:
     """The 95 % interval of the mean of independent draws; missing for a single one.
@@ -27,12 +26,10 @@ def interval_over_draws(values: Sequence[float]) -> tuple[float | None, float | 
     >>> round(low, 3), round(high, 3)
     (-0.484, 4.484)
     """
-    from scipy.stats import t
-
     count = len(values)
     if count < 2:
         return None, None
-    half = float(t.ppf(0.975, count - 1)) * float(np.std(values, ddof=1)) / math.sqrt(count)
+    half = t_quantile(count - 1) * float(np.std(values, ddof=1)) / math.sqrt(count)
     centre = float(np.mean(values))
     return centre - half, centre + half
 
@@ -47,14 +44,14 @@ def paired_p(differences: Sequence[float]) -> float | None:
     return float(2 * t.sf(abs(np.mean(differences)) / (sd / math.sqrt(n)), n - 1))
 
 
-def equivalence_bound(differences: Sequence[float], *, level: float = 0.05) -> float | None:
+def equivalence_bound(differences: Sequence[float]) -> float | None:
     """The smallest δ for which two one-sided tests claim |μ| < δ; missing for a single draw."""
     from scipy.stats import t
 
     n = len(differences)
     if n < 2:
         return None
-    half = float(t.ppf(1 - level, n - 1)) * float(np.std(differences, ddof=1)) / math.sqrt(n)
+    half = float(t.ppf(0.95, n - 1)) * float(np.std(differences, ddof=1)) / math.sqrt(n)
     return abs(float(np.mean(differences))) + half
 
 
@@ -66,22 +63,3 @@ def holm(p: Sequence[float]) -> list[float]:
         least = max(least, min(1.0, (len(p) - rank) * p[place]))
         corrected[place] = least
     return corrected
-
-
-def wilson(hits: int, n: int, *, level: float = 0.05) -> tuple[float, float]:
-    """The interval of a rate of `hits` in `n`."""
-    from scipy.stats import norm
-
-    z2 = float(norm.ppf(1 - level / 2)) ** 2
-    centre, half = hits + z2 / 2, math.sqrt(z2 * (hits * (n - hits) / n + z2 / 4))
-    return (centre - half) / (n + z2), (centre + half) / (n + z2)
-
-
-def detectable(sd: float, n: int, *, power: float = 0.8, level: float = 0.05) -> float:
-    """The true difference that a paired t-test over `n` draws of standard deviation `sd` finds with this power."""
-    from scipy.optimize import brentq
-    from scipy.stats import nct, t
-
-    edge = float(t.ppf(1 - level / 2, n - 1))
-    missed = lambda shift: float(nct.cdf(edge, n - 1, shift)) - (1 - power)  # noqa: E731  (the far side adds nothing)
-    return sd / math.sqrt(n) * float(brentq(missed, 0.0, 2 * edge + 2))  # pyright: ignore[reportArgumentType]

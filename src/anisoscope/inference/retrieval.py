@@ -110,7 +110,7 @@ def _unlisted(cosines: Array, listed: set[int], rng: np.random.Generator) -> flo
 
 
 def ndcg_of(gains: Sequence[float], ideal: Sequence[float]) -> float:
-    """nDCG@10 of the gains in the order found, beside all gains that there are.
+    """nDCG@10 of the gains in the order found, against all gains.
 
     >>> round(ndcg_of([0, 3, 2], [3, 2]), 4)
     0.6788

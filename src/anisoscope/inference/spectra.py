@@ -31,11 +31,7 @@ from anisoscope.inference.thresholds import THRESHOLDS
 Array = NDArray[np.float64]
 SPECTRA = ("covariance", "second moment")
 SMALLEST = ("condition_number", "power_law_alpha")  # read small eigenvalues, which a sketch does not resolve
-ENTROPY = (
-    "effective_rank",
-    "rankme",
-    0.01,
-)  # read all: missing where more of the variance lies beyond the axes
+ENTROPY = ("effective_rank", "rankme", 0.01)  # read all: missing where more of the variance lies beyond the axes
 ENOUGH = THRESHOLDS.vectors_per_dimension  # below, spectral values are mostly bias
 
 
@@ -166,7 +162,7 @@ def reservoir_shrink(sums: Sums, m: int) -> float:
 
 
 def _rounding(sums: Sums, matrix: Array, values: Array, vectors: Array) -> Array:
-    """What rounding alone may make of eigenvalues (d,): a smaller one is no variance.
+    """What rounding alone may make of eigenvalues (d,): a smaller one is not variance.
 
     Products are rounded relative to the two dimensions that they join, so along v the error is about Σ_i v_i²·C_ii,
     times the unit of the sums; the move from the origin costs that of Σ_i v_i²·E x_i² in float64, the decomposition

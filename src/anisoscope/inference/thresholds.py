@@ -18,12 +18,12 @@ class Thresholds:
     rayleigh: float = 0.01  # p-value below which the Rayleigh test stands in for an interval
     few_dimensions: float = 0.1  # participation ratio over d
     many_dimensions: float = 0.5
-    outlier_dimensions: int = 8  # at most so many dimensions
+    outlier_dimensions: int = 8  # at most this many dimensions
     outlier_share: float = 0.5  # that hold this share of the variance, or of the average cosine
-    cosine_dimensions: int = 3  # so many dimensions hold that share of the average cosine
-    cosine_width: int = 32  # of at least so many
+    cosine_dimensions: int = 3  # this many dimensions hold that share of the average cosine
+    cosine_width: int = 32  # of at least this many
     massive_value: float = 100.0  # an activation above it
-    massive_ratio: float = 1000.0  # and above so many medians is massive (Sun et al. 2024)
+    massive_ratio: float = 1000.0  # and above this many medians is massive (Sun et al. 2024)
     vectors: int = 32
     vectors_per_dimension: int = 10
 

@@ -22,13 +22,7 @@ from anisoscope.geometry import two_clouds
 from anisoscope.geometry.rows import unit_rows
 from anisoscope.geometry.spectrum import covariance
 from anisoscope.inference.estimates import Estimate
-from anisoscope.inference.jackknife import (
-    jackknife_mean,
-    jackknife_of,
-    standard_error,
-    t_quantile,
-    without_each,
-)
+from anisoscope.inference.jackknife import jackknife_mean, jackknife_of, standard_error, t_quantile, without_each
 from anisoscope.inference.metrics import METRICS
 from anisoscope.inference.spectra import changes_without_each, reservoir_shrink, shrunk_jackknife
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from anisoscope.inputs.sources import Clip, Document, MemorySource, Modality, Picture, Source
+from anisoscope.inputs.sources import Document, MemorySource, Modality, Source
+from anisoscope.inputs.synthesis import clips, pictures
 
 PASSAGE = 60  # characters from which a repeated block is a repeated passage, not a title
 DOCUMENT = 120  # characters below which what is left of a topic is none
@@ -73,16 +74,4 @@ def _row(line: str) -> str:
     return "  ".join(cell.strip() for cell in line.strip().strip("|").split("|") if cell.strip())
 
 
-def _clips() -> list[Clip]:
-    from anisoscope.inputs.synthesis import clips
-
-    return clips()
-
-
-def _pictures() -> list[Picture]:
-    from anisoscope.inputs.synthesis import pictures
-
-    return pictures()
-
-
-_ITEMS: dict[Modality, Any] = {"text": documents, "speech": _clips, "vision": _pictures}
+_ITEMS: dict[Modality, Any] = {"text": documents, "speech": clips, "vision": pictures}

@@ -36,7 +36,7 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What tells that a file is no longer the one that was opened."""
+    """What shows that a file is no longer the one that was opened."""
 
     size: int
     changed: int  # mtime, ns

@@ -47,7 +47,7 @@ class Document:
 LOUDEST = 1e4  # 1 is full scale; integers stored as floats go beyond, and so does garbage
 
 
-def what_is_no_sound(samples: np.ndarray) -> str | None:
+def problem_of_samples(samples: np.ndarray) -> str | None:
     """What is wrong with samples that no model survives, or None."""
     loudest = float(np.abs(samples).max(initial=0))
     if not np.isfinite(loudest):
@@ -68,7 +68,7 @@ class Clip:
             got = f"{self.wave.dtype} of shape {self.wave.shape} at rate {self.rate}"
             expected = "a mono float32 wave of shape (samples,) and a positive rate"
             raise UsageError("not a clip", where=self.key, got=got, expected=expected)
-        if problem := what_is_no_sound(self.wave):
+        if problem := problem_of_samples(self.wave):
             raise InputError("not a clip", where=self.key, got=problem)
 
     def content(self) -> tuple[bytes, ...]:

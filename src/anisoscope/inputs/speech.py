@@ -17,7 +17,7 @@ import numpy as np
 
 from anisoscope.errors import UsageError
 from anisoscope.inputs.files import FoundFile, find_files, name_of
-from anisoscope.inputs.sources import Clip, FileSource, MemorySource, Modality, Source, Unreadable, what_is_no_sound
+from anisoscope.inputs.sources import Clip, FileSource, MemorySource, Modality, Source, Unreadable, problem_of_samples
 
 if TYPE_CHECKING:
     from soundfile import SoundFile
@@ -60,7 +60,7 @@ class SpeechFiles(FileSource[Clip]):
             raise Unreadable(str(problem)) from problem
         if not len(samples):
             raise Unreadable("no samples")
-        if problem := what_is_no_sound(samples):
+        if problem := problem_of_samples(samples):
             raise Unreadable(problem)
         wave = samples.mean(axis=1, dtype=np.float32)
         if short is not None:

@@ -272,9 +272,7 @@ def attention_modules(model: PreTrainedModel) -> list[nn.Module]:
     """The self-attention modules of a model, first layer first: those that own a projection to queries."""
     if model.config.model_type not in FAMILIES:
         raise ModelError(
-            "cannot vary the attention of this model",
-            got=model.config.model_type,
-            expected=", ".join(FAMILIES),
+            "cannot vary the attention of this model", got=model.config.model_type, expected=", ".join(FAMILIES)
         )
     return [module for module in model.modules() if any(name in PROJECTIONS for name, _ in module.named_children())]
 

@@ -70,7 +70,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One step of a published training: a repository, and a revision of it where the training is told by revisions."""
+    """One step of a published training: a repository, and a revision of it where its steps are revisions."""
 
     step: int
     model: str

@@ -7,9 +7,9 @@
 | a glob | every folder that matches; the step (and the seed) is read off its name |
 | a TOML file | a list of `[[checkpoints]]` with `step`, `model`, and if need be `revision`, `seed` |
 
-Which of its steps: `all`, `paper`, `log` (each at least twice the one before), a count (`21`: so many, evenly over the
-training) or a list (`0,1000,2000`). A step that is not there is listed in `missing`; whoever uses the series goes on
-without it.
+Which of its steps: `all`, `paper`, `log` (each at least twice the one before), a count (`21`: that many, evenly over
+the training) or a list (`0,1000,2000`). A step that is not there is listed in `missing`, and the series is used without
+it.
 
 Published series hold mistakes: the same weights under two steps, a checkpoint in the wrong place. `fingerprint` and
 `suspicious` find them from a hash and from a sketch of the weights (some thousand fixed entries), which keeps distances
@@ -232,8 +232,8 @@ def parse_steps(steps: str) -> str | int | list[int]:
 def choose_steps(grid: Sequence[int], steps: str) -> list[int]:
     """The chosen steps of a grid. A list is taken as it stands, whether the grid has them or not.
 
-    A count takes the last step at or before each of so many even parts of the training; for Pythia, 21 gives those of
-    Machina & Mercer.
+    A count takes the last step at or before each of that many equal parts of the training; for Pythia, 21 gives those
+    of Machina & Mercer.
     """
     wanted, grid = parse_steps(steps), sorted(grid)
     if isinstance(wanted, list):

@@ -56,7 +56,7 @@ class Encoder:
     """From the states of a text to its vector.
 
     - `pooling`: the modes, concatenated; `layers`: what follows, in order; `limit`: tokens that a text is cut to.
-    - `prompt`: what leads every text; `prompt_tokens`: so many positions stay out of the pool.
+    - `prompt`: what leads every text; `prompt_tokens`: how many positions stay out of the pool.
     """
 
     pooling: tuple[str, ...]

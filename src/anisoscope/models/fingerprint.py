@@ -219,8 +219,4 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 
 def _changed(path: Path) -> ModelError:
-    return ModelError(
-        "a file of the model changed while it was being read",
-        where=path,
-        do="wait until it is complete",
-    )
+    return ModelError("a file of the model changed while it was being read", where=path, do="wait until it is complete")

@@ -30,7 +30,7 @@ _UNUSED = re.compile(
 )
 
 _SMALL = 2**28  # bytes of weights
-_TIMES = 4  # so many more numbers in a model than in its weights: the config is not theirs
+_TIMES = 4  # times more numbers in a model than in its weights: the config is not theirs
 _OTHERWISE = ("quantization_config", "auto_map")  # packed numbers; code that may not be run
 
 

@@ -129,8 +129,7 @@ def open_model(
         config, tower = _one_tower(_config(body, options), tower, modality, place.name)
         beside = tokenizer_folder(tokenizer, models_dir=models_dir)
         with _unchanged(place, folder, beside) as reading:
-            opener = head_class(config) if head else _body_opener()
-            loaded = load_weights(opener, body, config=config, dtype=precision, **options, **spread)
+            loaded = load_weights(_opener(config, head), body, config=config, dtype=precision, **options, **spread)
             module = _completed(loaded, config, body)
             kind = modality_of(module, override=modality)
             if tokenizer is not None:
@@ -168,8 +167,7 @@ def _tower_encoding(model: OpenModel, tower: str, whole: Path | nn.Module) -> Op
     if not isinstance(whole, Path):
         projection = getattr(whole, PROJECTIONS.get(tower, ("", ""))[1], None)
     else:
-        dtype = next((weight.dtype for weight in model.module.parameters() if weight.is_floating_point()), None)
-        projection = read_projection(whole, tower, **({} if dtype is None else {"dtype": dtype}))
+        projection = read_projection(whole, tower, dtype=_dtype_of(model.module))
     return replace(model, encoder=tower_encoder(tower, projection))
 
 
@@ -182,8 +180,7 @@ def _encoding(model: OpenModel, folder: Path | None, pool: str, prompt: str | No
     if pool != "auto" and model.modality != "text":
         raise UsageError("only the states of a text are pooled", where=model.name, got=f"a model of {model.modality}")
     try:
-        dtype = next((weight.dtype for weight in model.module.parameters() if weight.is_floating_point()), None)
-        own = None if folder is None else read_encoder(folder, **({} if dtype is None else {"dtype": dtype}))
+        own = None if folder is None else read_encoder(folder, dtype=_dtype_of(model.module))
     except UnknownPart as problem:
         if pool == "auto":
             return replace(model, notes=(*model.notes, f"no embedding: {problem}"))
@@ -196,6 +193,13 @@ def _encoding(model: OpenModel, folder: Path | None, pool: str, prompt: str | No
         limit = own.limit or stated_length(tokenizer)
         encoder = replace(own, pooling=encoder.pooling, layers=encoder.layers, limit=limit)
     return replace(model, encoder=with_prompt(encoder, prompt, tokenizer))
+
+
+def _dtype_of(module: nn.Module) -> torch.dtype:
+    """The precision of a module's weights, float32 if it has none."""
+    import torch
+
+    return next((weight.dtype for weight in module.parameters() if weight.is_floating_point()), torch.float32)
 
 
 @contextmanager
@@ -221,6 +225,8 @@ def _reading(place: Place) -> AbstractContextManager[None]:
 
 def _folder(place: Place, trust_remote_code: bool) -> tuple[Path, dict[str, Any]]:
     """The folder with the model's files, and what transformers has to be told about them."""
+    from anisoscope.models.extra.register import register
+
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     if place.kind == "gguf":
         assert place.path is not None
@@ -228,17 +234,10 @@ def _folder(place: Place, trust_remote_code: bool) -> tuple[Path, dict[str, Any]
     folder = place.path or fetch(place.name, revision=place.revision, code=trust_remote_code)
     body = transformer_folder(folder)
     check_folder(body)
-    _register_extra()
+    register()
     if not trust_remote_code:
         _refuse_code(body)
     return folder, options
-
-
-def _register_extra() -> None:
-    """CharacterBERT, MANTa and VAN join the Auto classes."""
-    from anisoscope.models.extra.register import register
-
-    register()
 
 
 def _asks_for_code(folder: Path) -> bool:
@@ -293,10 +292,11 @@ def _config(folder: Path, options: dict[str, Any]) -> Any:
         raise ModelError("the model's config cannot be read", where=folder, got=first_line(error)) from error
 
 
-def _body_opener() -> Any:
+def _opener(config: Any, head: bool) -> Any:
+    """The class that opens a config, with its language-model head or without."""
     import transformers
 
-    return transformers.AutoModel
+    return head_class(config) if head else transformers.AutoModel
 
 
 def _given(processor: Any, tokenizer: Any, module: nn.Module) -> Any:

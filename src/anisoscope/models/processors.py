@@ -44,10 +44,7 @@ def open_processor(folder: Path, *, modality: str, config: Any, **options: Any) 
         return MissingTokenizer(error)
     except _FAILURES as error:
         refusal = ModelError(
-            f"the model has no usable {_KINDS[modality]}",
-            where=folder,
-            got=first_line(error),
-            do=_ADVICE[modality],
+            f"the model has no usable {_KINDS[modality]}", where=folder, got=first_line(error), do=_ADVICE[modality]
         )
         if modality == "text":
             return MissingTokenizer(refusal)

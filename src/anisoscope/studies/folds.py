@@ -59,7 +59,7 @@ class TwoSided(Embeddings):
 
 
 def names_model(files: Sequence[str]) -> bool:
-    """Whether what is named is one model: a folder with a config, a GGUF file, or a name that is no file."""
+    """Whether what is named is one model: a folder with a config, a GGUF file, or a name that is not a file."""
     if len(files) == 1 and is_url(files[0]):
         from anisoscope.models.mirrors import has_model
 

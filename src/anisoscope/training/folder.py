@@ -35,7 +35,7 @@ def check_folder(out: Path) -> None:
 
 
 def agree(recipe: Recipe, out: Path) -> None:
-    """Write `recipe.toml`, or hold the recipe against the one that is there: a folder holds one training."""
+    """Write `recipe.toml`, or compare the recipe with the one already there: a folder holds one training."""
     path = out / RECIPE
     if path.exists():
         there = Recipe.read(path)

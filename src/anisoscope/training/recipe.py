@@ -181,7 +181,7 @@ class Recipe(Settings):
         return self.arch == "bert"
 
     def grid(self) -> tuple[int, ...]:
-        """The steps that are published as checkpoints: 0, a log grid or every so many, and the last one."""
+        """The steps that are published as checkpoints: 0, a log grid or even steps, and the last one."""
         if self.checkpoint_every is not None:
             return tuple(sorted({*range(0, self.steps, self.checkpoint_every), self.steps}))
         steps, power = {0, self.steps}, 0

@@ -154,7 +154,7 @@ class Publisher(TrainerCallback):
             raise error
 
     def publish(self, model: PreTrainedModel, step: int) -> None:
-        """Write the checkpoint of a step as it would be published; one that is there is the same one."""
+        """Write the checkpoint of a step as it would be published; an existing one is the same."""
         folder = self.folder / f"checkpoint-{step}"
         if folder.is_dir():
             return

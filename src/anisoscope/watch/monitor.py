@@ -11,7 +11,7 @@ Observing changes nothing: a training has the same weights, bit for bit, with an
 are those of `anisoscope sweep` on checkpoints of the same steps, and the run folder is read like that of a sweep.
 
 Several processes. Each runs the whole probe, so that weights that are sharded come together and nobody waits for longer
-than the probe takes; the first alone makes rows, writes, logs and warns. Whether to stop is told by the first to all,
+than the probe takes; the first alone makes rows, writes, logs and warns. It also tells the others whether to stop,
 since a training that one process leaves hangs: with `on_warning="stop"`, call `observe` in every process.
 
 The early warning. Small models were seen to turn anisotropic in their last layer abruptly, as their loss saturates
@@ -74,7 +74,7 @@ class AnisotropyMonitor(TrainerCallback):
     - `sites`, `length`, `limit`: as in `measure` (windows of 128 tokens, all documents); `attention=False` leaves
       out queries, keys and rows (models without attention need this); `logits=False` leaves out a language-model head.
     - `pool`: mean, cls, last, max or weighted: also measure the pooled vector of each text, the site `embedding`.
-    - `every` so many steps, or at `steps`: "log" (0, 1, 2, 4, …, 1024, then every 1024) or a list.
+    - `every` n steps, or at `steps`: "log" (0, 1, 2, 4, …, 1024, then every 1024) or a list.
     - `out`: keep a run there; `existing="replace"` removes what an earlier training left, "resume" goes on with it.
     - `rules`: when to warn (`inference.thresholds.RULES`); `band`: another band for the rule of drift.
     - `on_warning`: "warn", "stop" (the training), or a function of the message.
@@ -214,7 +214,7 @@ class AnisotropyMonitor(TrainerCallback):
                 file.unlink()
 
     def _look_again(self) -> None:
-        """The rules see the rows that there are, from the first on; what they say was said."""
+        """Show the rules all rows again, from the first on; the alarms that they raise were announced before."""
         self._lookout = Lookout(self.rules)
         self.alarms = [
             alarm for _, some in groupby(self.rows, key=lambda r: r.step) for alarm in self._lookout.see(some)

@@ -5,7 +5,7 @@
     rows = sums.as_rows(step=1000)       # the rows that a sweep has for the checkpoint of that step
 
 The pass is made in eval mode, without gradients and outside autocast; afterwards every part of the model is in the mode
-that it was in. No random number is drawn and no weight is touched. A head that is no language model's is left out,
+that it was in. No random number is drawn and no weight is touched. A head that is not a language model's is left out,
 unless weights are sharded: those only come together when the whole model runs. Texts are cut into batches whose logits
 stay within 256 MB; sharded heads have no logits here, and `logits=False` leaves any head out. The gradient at the head
 is computed from the logits, where the batch has `labels` or the model is causal: nothing is differentiated.

@@ -68,15 +68,10 @@ def outputs(model: CharacterBertModel, io: dict[str, Tensor]) -> dict[str, Tenso
     return found | {"batch.last_hidden_state": batch.last_hidden_state}
 
 
-def recorded_outputs(io: dict[str, Tensor]) -> dict[str, Tensor]:
-    inputs = ("input_ids", "attention_mask", "token_type_ids")
-    return {name: tensor for name, tensor in io.items() if name not in inputs}
-
-
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_every_recorded_tensor_is_reproduced(model: CharacterBertModel, io: dict[str, Tensor], attention: str):
     model.set_attn_implementation(attention)
-    assert recorded.furthest(outputs(model, io), recorded_outputs(io)) < TOLERANCE
+    assert recorded.furthest(outputs(model, io), recorded.outputs_of(io)) < TOLERANCE
 
 
 def _swap_highway_halves(state: dict[str, Tensor]) -> None:
@@ -101,7 +96,7 @@ def test_the_recorded_numbers_would_show_a_mistake(
     state = recorded.tensors("character_bert_tiny_state")
     if change:
         change(state)
-    found = recorded.furthest(outputs(load(state, **options), io), recorded_outputs(io))
+    found = recorded.furthest(outputs(load(state, **options), io), recorded.outputs_of(io))
     assert found == pytest.approx(deviation, rel=0.05)
 
 
@@ -128,7 +123,7 @@ def test_queries_and_keys_pass_through_the_attention_interface(model: CharacterB
     AttentionInterface.register("characterbert_probe", probe)
     AttentionMaskInterface.register("characterbert_probe", eager_mask)
     model.set_attn_implementation("characterbert_probe")
-    assert recorded.furthest(outputs(model, io), recorded_outputs(io)) < TOLERANCE
+    assert recorded.furthest(outputs(model, io), recorded.outputs_of(io)) < TOLERANCE
     layers = [model.get_submodule(f"encoder.layer.{index}.attention.self") for index in range(3)]
     assert [module for module, _ in seen] == layers * 2
     assert seen[0][1].shape == (2, 4, 10, 6)
@@ -318,7 +313,7 @@ def test_the_published_layouts_open(tmp_path: Path, io: dict[str, Tensor], prefi
     assert isinstance(opened, CharacterBertModel)
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
-    assert recorded.furthest(outputs(opened, io), recorded_outputs(io)) < TOLERANCE
+    assert recorded.furthest(outputs(opened, io), recorded.outputs_of(io)) < TOLERANCE
 
 
 @torch.no_grad()

@@ -63,18 +63,13 @@ def outputs(model: MantaForConditionalGeneration, io: dict[str, Tensor], case: s
     return kept | {"logits": found.logits}
 
 
-def recorded_outputs(io: dict[str, Tensor], case: str) -> dict[str, Tensor]:
-    kept = {name.removeprefix(f"{case}."): tensor for name, tensor in io.items() if name.startswith(f"{case}.")}
-    return {name: kept[name] for name in kept if name not in ("input_ids", "attention_mask", "decoder_input_ids")}
-
-
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("case", CASES)
 def test_every_recorded_tensor_is_reproduced(
     model: MantaForConditionalGeneration, io: dict[str, Tensor], case: str, attention: str
 ):
     model.set_attn_implementation(attention)
-    ours, theirs = outputs(model, io, case), recorded_outputs(io, case)
+    ours, theirs = outputs(model, io, case), recorded.outputs_of(io, case)
     assert recorded.furthest(ours, theirs) < TOLERANCE
     frontiers = "frontier_predictions"
     assert recorded.furthest({frontiers: ours[frontiers]}, {frontiers: theirs[frontiers]}) < FRONTIER_TOLERANCE
@@ -171,7 +166,7 @@ def test_the_recorded_numbers_would_show_a_mistake(
     make, deviation = MISTAKES[mistake]
     made, found = make(monkeypatch), []
     for case in CASES:
-        ours, theirs = outputs(made, io, case), recorded_outputs(io, case)
+        ours, theirs = outputs(made, io, case), recorded.outputs_of(io, case)
         same = [name for name in theirs if name not in ("mu", "sigma") and ours[name].shape == theirs[name].shape]
         found += [float((ours[name] - theirs[name]).abs().max()) for name in same]
     assert max(found) == pytest.approx(deviation, rel=0.05)
@@ -267,7 +262,7 @@ def test_queries_and_keys_of_the_stacks_pass_through_the_attention_interface(
     AttentionInterface.register("manta_probe", probe)
     AttentionMaskInterface.register("manta_probe", eager_mask)
     model.set_attn_implementation("manta_probe")
-    assert recorded.furthest(outputs(model, io, "b"), recorded_outputs(io, "b")) < TOLERANCE
+    assert recorded.furthest(outputs(model, io, "b"), recorded.outputs_of(io, "b")) < TOLERANCE
     assert seen == [part for part in model.modules() if isinstance(part, T5Attention)]
     assert len(seen) == 3 + 2 * 2
 
@@ -330,7 +325,7 @@ def test_the_published_layout_opens(tmp_path: Path, io: dict[str, Tensor], opene
     assert not report["unexpected_keys"]
     assert opened.state_dict().keys() == state.keys()
     for case in CASES:
-        assert recorded.furthest(outputs(opened, io, case), recorded_outputs(io, case)) < TOLERANCE
+        assert recorded.furthest(outputs(opened, io, case), recorded.outputs_of(io, case)) < TOLERANCE
 
 
 def test_what_is_saved_opens_again(tmp_path: Path, model: MantaForConditionalGeneration):

@@ -13,13 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoModelForImageClassification
 
-from anisoscope.models.extra.van import (
-    VanBlock,
-    VanConfig,
-    VanForImageClassification,
-    VanImageProcessor,
-    VanModel,
-)
+from anisoscope.models.extra.van import VanBlock, VanConfig, VanForImageClassification, VanImageProcessor, VanModel
 from fixtures import recorded
 
 TOLERANCE = 1e-5
@@ -70,15 +64,9 @@ def outputs(model: VanForImageClassification, pixels: Tensor) -> dict[str, Tenso
     return seen | {"logits": headed.logits, "pooler_output": model.van(pixels).pooler_output}
 
 
-def case(io: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-    kept = {key.removeprefix(f"{name}."): tensor for key, tensor in io.items() if key.startswith(f"{name}.")}
-    del kept["pixel_values"]
-    return kept
-
-
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_every_recorded_tensor_is_reproduced(model: VanForImageClassification, io: dict[str, Tensor], name: str):
-    assert recorded.furthest(outputs(model, io[f"{name}.pixel_values"]), case(io, name)) < TOLERANCE
+    assert recorded.furthest(outputs(model, io[f"{name}.pixel_values"]), recorded.outputs_of(io, name)) < TOLERANCE
 
 
 def _residual_from_x(block: VanBlock, x: Tensor) -> Tensor:
@@ -113,7 +101,9 @@ def test_the_recorded_numbers_would_show_a_mistake(
 ):
     make, deviation = MISTAKES[mistake]
     make(model, monkeypatch)
-    found = max(recorded.furthest(outputs(model, io[f"{name}.pixel_values"]), case(io, name)) for name in "ab")
+    found = max(
+        recorded.furthest(outputs(model, io[f"{name}.pixel_values"]), recorded.outputs_of(io, name)) for name in "ab"
+    )
     assert found == pytest.approx(deviation, rel=0.05)
 
 

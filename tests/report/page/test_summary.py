@@ -52,14 +52,8 @@ def test_the_training_speaks_first_and_names_its_peak(tmp_path):
 @pytest.mark.parametrize(
     ("course", "said"),
     [
-        (
-            (0.05, 0.98, 0.14),
-            "During training, the average cosine of m reaches 0.98 at step 64 (block.0)",
-        ),
-        (
-            (0.6, 0.2, 0.14),
-            "The average cosine of m is highest at the beginning: 0.6 at step 0 (block.0)",
-        ),
+        ((0.05, 0.98, 0.14), "During training, the average cosine of m reaches 0.98 at step 64 (block.0)"),
+        ((0.6, 0.2, 0.14), "The average cosine of m is highest at the beginning: 0.6 at step 0 (block.0)"),
     ],
 )
 def test_the_headline_of_a_training_is_its_extreme(course, said, tmp_path):

@@ -12,12 +12,7 @@ from anisoscope.models.byte_tokenizer import ByteTokenizer
 
 TEXTS = [f"text number {k}, which has a few words" for k in range(6)]
 SITES = ["embeddings", "block.0", "block.1", "block.2", "block.3", "final_norm"]
-WANTED = {
-    "all": SITES,
-    "every:2": ["block.0", "block.2", "final_norm"],
-    "last": ["final_norm"],
-    "none": [],
-}
+WANTED = {"all": SITES, "every:2": ["block.0", "block.2", "final_norm"], "last": ["final_norm"], "none": []}
 
 
 def measured(spectrum: object) -> dict[tuple[str | None, str], float | None]:

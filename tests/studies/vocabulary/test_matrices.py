@@ -9,13 +9,7 @@ import zoo
 from anisoscope.errors import ModelError
 from anisoscope.inputs.sources import Document, open_source
 from anisoscope.models.open import open_model
-from anisoscope.studies.vocabulary.matrices import (
-    Matrix,
-    measure_matrix,
-    spearman,
-    token_counts,
-    vocabulary_matrices,
-)
+from anisoscope.studies.vocabulary.matrices import Matrix, measure_matrix, spearman, token_counts, vocabulary_matrices
 
 
 def opened(name: str, *, head: bool = True, seed: int = 0):

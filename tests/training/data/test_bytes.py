@@ -1,4 +1,4 @@
-"""The byte tokenizer is a real one, and the shortcut past it gives the same ids."""
+"""The byte tokenizer is a real one, and its ids are bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from anisoscope.training.data.bpe import blocks, encode, train_bpe
-from anisoscope.training.data.bytes import FIRST_BYTE, SPECIALS, byte_characters, byte_ids, byte_tokenizer
+from anisoscope.training.data.bytes import FIRST_BYTE, SPECIALS, byte_characters, byte_tokenizer
 
 TOKENIZER = byte_tokenizer(length=64, wrap=False)
 ENGLISH = b"The quick brown fox jumps over the lazy dog, and the other foxes jump over the other dogs.\n" * 60
@@ -19,9 +19,9 @@ ENGLISH = b"The quick brown fox jumps over the lazy dog, and the other foxes jum
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_ids_are_bytes_and_text_comes_back(text: str) -> None:
     text = text.translate({ord("["): None})  # no special token can be spelled
-    raw = np.frombuffer(text.encode(), dtype=np.uint8)
-    assert TOKENIZER(text, verbose=False).input_ids == byte_ids(raw).tolist()
-    assert TOKENIZER.decode(byte_ids(raw), clean_up_tokenization_spaces=False) == text
+    ids = [FIRST_BYTE + byte for byte in text.encode()]
+    assert TOKENIZER(text, verbose=False).input_ids == ids
+    assert TOKENIZER.decode(ids, clean_up_tokenization_spaces=False) == text
 
 
 def test_the_table_of_byte_characters_is_that_of_tokenizers() -> None:
@@ -34,7 +34,7 @@ def test_the_table_of_byte_characters_is_that_of_tokenizers() -> None:
 def test_autotokenizer_reads_the_folder(tmp_path, wrap: bool) -> None:
     byte_tokenizer(length=64, wrap=wrap).save_pretrained(tmp_path)
     again = AutoTokenizer.from_pretrained(tmp_path)
-    body = byte_ids(np.frombuffer("naïve".encode(), dtype=np.uint8)).tolist()
+    body = [FIRST_BYTE + byte for byte in "naïve".encode()]
     assert again("naïve").input_ids == ([2, *body, 3] if wrap else body)
     assert (len(again), again.model_max_length, again.mask_token, again.pad_token_id) == (261, 64, "[MASK]", 0)
     assert again("[MASK]", add_special_tokens=False).input_ids == [SPECIALS.index("[MASK]")]

@@ -122,7 +122,7 @@ class AttentionCall:
         return self._walk([tile for tile, (batch, _, _) in enumerate(self._tiles) if block is None or batch == block])
 
     def context(self) -> Tensor:
-        """The output of the layer, (B, Tq, heads, d_value): tiles that nobody asked for are computed now."""
+        """The output of the layer, (B, Tq, heads, d_value): tiles that were not asked for are computed now."""
         for _ in self._walk([tile for tile in range(len(self._tiles)) if tile not in self._done]):
             pass
         return self._context

@@ -15,7 +15,7 @@ The sink reads `call.queries` and `call.keys`, and walks `call.chunks()` for sco
 - rotary positions: queries and keys are those that are scored, after rotation; with `before_rotary` they are turned
   back, by the model's own rotation with the sine negated. Scores are the model's either way.
 - shared modules: ALBERT runs one module many times; each call is a block of its own.
-- attention that is no softmax: a module that carries an `anisoscope_attention` (see `models.attention_kinds`) says
+- attention that is not softmax: a module that carries an `anisoscope_attention` (see `models.attention_kinds`) says
   itself how queries and keys are scored, how scores become weights, and what becomes of the output. Any other attention
   function that somebody registered is refused, rather than replaced by softmax in silence.
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -81,7 +81,7 @@ def cosine_quantile(p: ArrayLike, d: int) -> Values:
         from scipy.special import betaincinv
 
         return settle(2 * betaincinv((d - 1) / 2, (d - 1) / 2, levels) - 1)
-    nodes, weights = np.polynomial.legendre.leggauss(64)
+    nodes, weights = _gauss()
     shares = np.append((1 + nodes) / 2, 1.0)
     angle, highest = np.zeros(levels.shape), _density_at_zero(d)
     for _ in range(64):
@@ -92,6 +92,12 @@ def cosine_quantile(p: ArrayLike, d: int) -> Values:
         if (np.abs(step) <= 1e-15 * np.abs(angle)).all():
             break
     return settle(np.sin(angle))
+
+
+@cache
+def _gauss() -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights of a quadrature on [−1, 1]; they take longer than all that is done with them."""
+    return np.polynomial.legendre.leggauss(64)
 
 
 def _density_at_zero(d: int) -> float:

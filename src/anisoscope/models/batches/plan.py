@@ -7,7 +7,7 @@ batch is a run of consecutive windows of the plan that share a form (some models
 `batch_tokens` padded positions.
 
 Since only the cutting depends on `batch_tokens`, the *index* of a batch is the place of its first window in the plan:
-whoever has done the first n windows goes on with `start_at=n`, also with another batch size.
+a pass that has done the first n windows continues with `start_at=n`, even with another batch size.
 
 A worker that takes a part of the data says which sequences it wants by their keys; the others are passed over before
 they are tokenised or resampled.
@@ -52,7 +52,7 @@ class Batch:
       of text, samples or mel frames of speech; a picture has one.
     - `decoder_valid`, `decoder_special`: the same of the decoder's input, where there is one.
     - `whole`: every row is all of its sequence: no other window has a part of it.
-    - `resume_at`: the place in the plan behind the last window; whoever has done this batch goes on from there.
+    - `resume_at`: the place in the plan behind the last window, where a pass continues after this batch.
     """
 
     inputs: dict[str, Tensor]
@@ -233,10 +233,10 @@ def make_batches(
 
     - `length`: of a window, in tokens, its special tokens included (default 512 or the model's limit), or in seconds
       (default 30 or the model's window). Pictures have none.
-    - `batch_tokens`: at most so many padded positions in a batch (default 8192), but at least one window.
-    - `limit`: at most so many documents, clips or pictures, wanted or not.
+    - `batch_tokens`: at most this many padded positions in a batch (default 8192), but at least one window.
+    - `limit`: at most this many documents, clips or pictures, wanted or not.
     - `wanted`: which of them, by their keys; the report counts these only. None of them may be wanted.
-    - `first`: only the first window of each document, for whoever looks at whole texts.
+    - `first`: only the first window of each document, where whole texts are looked at.
     - `transcripts`: for encoder-decoders of speech, the text of clips by key; else the decoder reads its start tokens.
     """
     if source.modality != model.modality:

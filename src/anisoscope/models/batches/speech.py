@@ -40,12 +40,7 @@ class SpeechFeed:
     keeps = False
 
     def __init__(
-        self,
-        model: OpenModel,
-        items: Selection,
-        *,
-        seconds: float | None,
-        transcripts: Mapping[str, str],
+        self, model: OpenModel, items: Selection, *, seconds: float | None, transcripts: Mapping[str, str]
     ) -> None:
         self.items, self.transcripts = items, transcripts
         self.extractor = getattr(model.processor, "feature_extractor", model.processor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from anisoscope.report.figures.style import WIDE, colour, marker, style
+from anisoscope.report.figures.style import WIDE, colour, marker, style, subplots
 from anisoscope.runs.store import Run
 
 if TYPE_CHECKING:
@@ -18,10 +18,8 @@ _CODES = ("float32", "int8", "int4", "binary")
 
 def figure_advice(run: Run) -> Figure:
     """Overlap with its interval (solid) and its forecast (dotted) by bytes; one line for each code."""
-    import matplotlib.pyplot as plt
-
     with style():
-        figure, panels = plt.subplots(1, 3, figsize=(WIDE, 2.5), sharex=True, sharey=True, layout="constrained")
+        figure, panels = subplots(1, 3, size=(WIDE, 2.5), sharex=True, sharey=True)
         for panel, (name, title) in zip(panels, _TITLES.items(), strict=True):
             for index, code in enumerate(_CODES):
                 _line(panel, run, f"{name}.{code}", index)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anisoscope.report.figures.style import COLUMN, INK, NULL, missing, style
+from anisoscope.report.figures.style import COLUMN, INK, NULL, missing, style, subplots
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -37,8 +37,6 @@ def figures(run: Run) -> dict[str, Draw]:
 
 def figure_heads(run: Run, *, metric: str) -> Figure:
     """The heat map of one metric."""
-    import matplotlib.pyplot as plt
-
     rows = [row for row in run.rows(metric=metric) if row.head is not None]
     if not rows:
         raise missing(run, f"no {metric} of any head", "attention")
@@ -47,7 +45,7 @@ def figure_heads(run: Run, *, metric: str) -> Figure:
     label, palette, limits = _MAPS[metric]
     with style():
         height = 0.95 + 0.17 * max(len(layers), 4)
-        figure, axes = plt.subplots(figsize=(max(COLUMN, 1.6 + 0.2 * heads), height), layout="constrained")
+        figure, axes = subplots(size=(max(COLUMN, 1.6 + 0.2 * heads), height))
         cells = np.full((len(layers), heads), np.nan)
         for row in rows:
             cells[layers.index(_layer(row)), row.head] = np.nan if row.value is None else row.value

@@ -30,8 +30,9 @@ from anisoscope.report.figures.style import (
     null_line,
     side_by_side,
     style,
+    subplots,
 )
-from anisoscope.report.figures.style.curves import label_lines
+from anisoscope.report.figures.style.curves import label_lines, with_ends
 from anisoscope.runs.store import Run
 
 if TYPE_CHECKING:
@@ -66,15 +67,8 @@ def curve(run: Run, model: str, site: str, metric: str) -> Curve:
         if row.seed is not None and row.at is not None and row.value is not None:
             each.setdefault(row.seed, {})[row.at] = row.value
     norms = np.array([row.at for row in average], dtype=float)
-    mean = np.array([row.value for row in average], dtype=float)
-    return Curve(
-        norms,
-        mean,
-        np.array([row.value if row.low is None else row.low for row in average], dtype=float),
-        np.array([row.value if row.high is None else row.high for row in average], dtype=float),
-        np.array([[values[norm] for norm in norms] for values in each.values()]),
-        average[0].null,
-    )
+    draws = np.array([[values[norm] for norm in norms] for values in each.values()])
+    return Curve(norms, *with_ends(average), draws, average[0].null)
 
 
 def models_of(run: Run) -> list[str]:
@@ -101,14 +95,10 @@ def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
 
 def figure_6a(run: Run, *, model: str | None = None) -> Figure:
     """Mean cosine of input and output against N; below, how much of the angle between vectors the block leaves."""
-    import matplotlib.pyplot as plt
-
     model = model or models_of(run)[0]
     entering, leaving = (curve(run, model, site, "mean_cosine") for site in ("input", "output"))
     with style():
-        figure, (above, below) = plt.subplots(
-            2, 1, figsize=(COLUMN, 3.1), sharex=True, height_ratios=(2.2, 1), layout="constrained"
-        )
+        figure, (above, below) = subplots(2, 1, size=(COLUMN, 3.1), sharex=True, height_ratios=(2.2, 1))
         _draw(above, entering, _IN, "input $x+b$")
         _draw(above, leaving, _OUT, "output $T(x+b)$", draws=True)
         above.axhline(0, color=NULL, linestyle=":", linewidth=1)
@@ -127,13 +117,11 @@ def figure_6a(run: Run, *, model: str | None = None) -> Figure:
 
 def figure_6b(run: Run, *, model: str | None = None) -> Figure:
     """Norms of input and output against N, the norm of the average output, √d, and N* with its interval."""
-    import matplotlib.pyplot as plt
-
     model = model or models_of(run)[0]
     entering, leaving = (curve(run, model, site, "mean_norm") for site in ("input", "output"))
     average = curve(run, model, "output", "norm_of_mean")
     with style():
-        figure, axes = plt.subplots(figsize=(COLUMN, 2.5), layout="constrained")
+        figure, axes = subplots(size=(COLUMN, 2.5))
         _draw(axes, entering, _IN, "input $E\\|x+b\\|$")
         _draw(axes, leaving, _OUT, "output $E\\|T(x+b)\\|$", draws=True)
         _draw(axes, average, _THIRD, "average output $\\|E\\,T(x+b)\\|$", dashed=True, draws=True)
@@ -172,11 +160,9 @@ def figure_7(run: Run, *, model: str | None = None) -> Figure:
 
 def figure_8a(run: Run, *, model: str | None = None) -> Figure:
     """Mean cosine of queries and of keys (heads concatenated) against N."""
-    import matplotlib.pyplot as plt
-
     model = model or models_of(run)[0]
     with style():
-        figure, axes = plt.subplots(figsize=(COLUMN, 2.4), layout="constrained")
+        figure, axes = subplots(size=(COLUMN, 2.4))
         _draw(axes, curve(run, model, "query", "mean_cosine"), _IN, "queries", draws=True)
         _draw(axes, curve(run, model, "key", "mean_cosine"), _OUT, "keys", dashed=True, draws=True)
         axes.axhline(0, color=NULL, linestyle=":", linewidth=1)
@@ -189,11 +175,9 @@ def figure_8a(run: Run, *, model: str | None = None) -> Figure:
 
 def figure_8b(run: Run, *, model: str | None = None) -> Figure:
     """Norms of queries and keys against N, and the norm of the mean that equation 1 expects."""
-    import matplotlib.pyplot as plt
-
     model = model or models_of(run)[0]
     with style():
-        figure, axes = plt.subplots(figsize=(COLUMN, 2.4), layout="constrained")
+        figure, axes = subplots(size=(COLUMN, 2.4))
         queries, keys = (curve(run, model, site, "mean_norm") for site in ("query", "key"))
         _draw(axes, queries, _IN, "queries $E\\|q\\|$", draws=True)
         _draw(axes, keys, _OUT, "keys $E\\|k\\|$", dashed=True, draws=True)
@@ -227,12 +211,10 @@ def figure_10(run: Run, *, model: str | None = None) -> Figure:
 
 def figure_side_by_side(run: Run) -> Figure:
     """All experiments of a run: cosine of the output, its norm over that of the input, largest probability."""
-    import matplotlib.pyplot as plt
-
     models = models_of(run)
     entering = curve(run, models[0], "input", "mean_cosine")
     with style():
-        figure, panels = plt.subplots(1, 3, figsize=(WIDE, 2.9), layout="constrained")
+        figure, panels = subplots(1, 3, size=(WIDE, 2.9))
         for index, model in enumerate(models):
             shade, line = colour(index), ("-", "--", ":")[index // 9 % 3]
             shown = [curve(run, model, "output", "mean_cosine")]
@@ -271,11 +253,9 @@ _WITHOUT_ATTENTION = ("block-cosine", "block-norm")
 
 def _probabilities(run: Run, model: str | None, names: dict[str, tuple[str, str]], number: str, where: str) -> Figure:
     """Probabilities against N, as their distance from the uniform one in per cent."""
-    import matplotlib.pyplot as plt
-
     model = model or models_of(run)[0]
     with style():
-        figure, axes = plt.subplots(figsize=(COLUMN, 2.4), layout="constrained")
+        figure, axes = subplots(size=(COLUMN, 2.4))
         ends, norms, uniform, lowest, highest = [], np.zeros(1), 1.0, -5.0, 5.0
         for metric, (name, shade) in names.items():
             found = curve(run, model, "softmax", metric)

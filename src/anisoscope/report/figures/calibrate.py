@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anisoscope.report.figures.style import INK, NULL, WIDE, colour, heading, style
+from anisoscope.report.figures.style import INK, NULL, WIDE, colour, heading, style, subplots
 from anisoscope.runs.store import Run
 
 if TYPE_CHECKING:
@@ -23,12 +23,10 @@ _TITLES = {
 
 def figure_calibration(run: Run) -> Figure:
     """Four panels: density of unrelated-pair cosines, isotropic density, threshold at the smallest rate."""
-    import matplotlib.pyplot as plt
-
     arrays = run.arrays()
     middle = (arrays["edges"][1:] + arrays["edges"][:-1]) / 2
     with style():
-        figure, panels = plt.subplots(1, 4, figsize=(WIDE, 2.1), sharex=True, layout="constrained")
+        figure, panels = subplots(1, 4, size=(WIDE, 2.1), sharex=True)
         for index, (panel, (name, title)) in enumerate(zip(panels, _TITLES.items(), strict=True)):
             density = arrays[f"histogram.{name}"]
             panel.fill_between(middle, density, color=colour(index), alpha=0.35, linewidth=0)

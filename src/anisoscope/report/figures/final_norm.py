@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anisoscope.errors import StoreError
-from anisoscope.report.figures.style import INK, NULL, WIDE, colour, heading, side_by_side, style
-from anisoscope.report.figures.style.curves import step_axis
+from anisoscope.report.figures.style import INK, NULL, WIDE, colour, heading, side_by_side, style, subplots
+from anisoscope.report.figures.style.curves import step_axis, with_ends
 from anisoscope.report.figures.style.names import series_name, shown_name
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
@@ -96,8 +96,6 @@ def figure_m2(run: Run) -> Figure:
 
 def figure_m3(run: Run) -> Figure:
     """Bias and gain; implied and measured cosine; ablations: over steps, over the blocks of one model, or by model."""
-    import matplotlib.pyplot as plt
-
     norms = closing_norms(run.rows())
     if not norms:
         raise StoreError("no norm closes anything in this run", where=run.folder, do="give a run of `final-norm`")
@@ -106,7 +104,7 @@ def figure_m3(run: Run) -> Figure:
     with style():
         if len(once) > 1 or len(along) == 1:
             return _measured_once(list(once.values()) or norms)
-        figure, (left, middle, right) = plt.subplots(1, 3, figsize=(WIDE, 2.7), layout="constrained")
+        figure, (left, middle, right) = subplots(1, 3, size=(WIDE, 2.7))
         _parameters(left, along)
         for metric, text, shade in _COSINES:
             _line(middle, [(x, norm.row(metric)) for x, norm in along], text, shade, dashed=shade == INK)
@@ -126,12 +124,8 @@ def figure_m3(run: Run) -> Figure:
 
 
 def _measured_once(norms: Sequence[ClosingNorm]) -> Figure:
-    """The last norm of each model that is no series: a line of panels each."""
-    import matplotlib.pyplot as plt
-
-    figure, lines = plt.subplots(
-        len(norms), 3, figsize=(WIDE, 0.4 + 2.1 * len(norms)), squeeze=False, layout="constrained"
-    )
+    """The last norm of each model that is not in a series: one row of panels each."""
+    figure, lines = subplots(len(norms), 3, size=(WIDE, 0.4 + 2.1 * len(norms)), squeeze=False)
     for panels, norm in zip(lines, norms, strict=True):
         _of_one_norm(panels, norm)
         if len(norms) > 1:
@@ -184,11 +178,7 @@ def _draw_stack(panel: Axes, rows: Sequence[Row], sites: Sequence[str]) -> None:
         if not found:
             continue
         x = np.array([place for place, _ in found], float)
-        y = np.array([row.value for _, row in found], float)
-        low, high = (
-            np.array([getattr(row, end) if getattr(row, end) is not None else row.value for _, row in found], float)
-            for end in ("low", "high")
-        )
+        y, low, high = with_ends([row for _, row in found])
         panel.fill_between(x, low, high, color=colour(index), alpha=0.15, linewidth=0)
         panel.plot(x, y, color=colour(index), linestyle=("-", "--", ":")[index], label=text)
         for place, height, (_, row) in zip(x, y, found, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from anisoscope.report.figures.style import FAINT, WIDE, bars_told, colour, style
+from anisoscope.report.figures.style import FAINT, WIDE, bars_told, colour, style, subplots
 from anisoscope.runs.store import Run
 
 if TYPE_CHECKING:
@@ -17,12 +17,10 @@ _COLOURS = {"holds": colour(2), "fails": colour(1), "cannot say": FAINT}
 
 def figure_gate(run: Run) -> Figure:
     """One line for each rule and site, on an axis of its own."""
-    import matplotlib.pyplot as plt
-
     judged = _judged(run)
     with style():
         height = 0.5 + 0.55 * len(judged)
-        figure, panels = plt.subplots(len(judged), 1, figsize=(WIDE, height), squeeze=False, layout="constrained")
+        figure, panels = subplots(len(judged), 1, size=(WIDE, height), squeeze=False)
         for panel, one in zip(panels[:, 0], judged, strict=True):
             _line(panel, one)
             panel.set_title(f"{one['site']}, {one['rule']}: {one['outcome']}", loc="left")

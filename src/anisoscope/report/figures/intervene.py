@@ -1,4 +1,4 @@
-"""What interventions change, from a run of `anisoscope intervene`: a panel a quantity, a line an intervention.
+"""What interventions change, from a run of `anisoscope intervene`: one panel per quantity, one line per intervention.
 
 Filled: the intervention. Hollow: its control, as much in random directions. Bars are 95 % intervals by sequence, the
 dotted line is no change. Axes are linear near 0 and logarithmic beyond, because removals differ by orders of magnitude.

@@ -25,8 +25,9 @@ from anisoscope.report.figures.style import (
     marker,
     null_line,
     style,
+    subplots,
 )
-from anisoscope.report.figures.style.curves import label_lines
+from anisoscope.report.figures.style.curves import label_lines, with_ends
 from anisoscope.report.figures.style.names import shown_name
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row, is_embedding, is_part, listed_by_library
@@ -52,15 +53,13 @@ def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
 
 def figure_layers(runs: Run | Sequence[Run], *, title: str = "") -> Figure:
     """Average cosine by site, one line per model of a run or of several."""
-    import matplotlib.pyplot as plt
-
     several = [runs] if isinstance(runs, Run) else runs
     rows = [row for run in several for row in _layers(run)]
     models = {shown_name(row.model) for row in rows}
     with style():
         narrow = len(models) < 6 and max(map(len, models), default=0) < 18
         size = (COLUMN if narrow else WIDE * 0.75, max(2.4, 1.0 + 0.15 * len(models)))
-        figure, axes = plt.subplots(figsize=size, layout="constrained")
+        figure, axes = subplots(size=size)
         draw_layers(axes, rows)
         axes.set(xlabel=depth_label(rows), ylabel="average cosine", title=title)
     return figure
@@ -115,8 +114,7 @@ def draw_layers(axes: Axes, rows: Sequence[Row]) -> None:
 
 def _draw_line(axes: Axes, rows: Sequence[Row], x: Array, y: Array, i: int) -> None:
     """One model: line, interval, one marker per site (open after a norm), and where its decoder begins."""
-    low = np.array([row.value if row.low is None else row.low for row in rows], float)
-    high = np.array([row.value if row.high is None else row.high for row in rows], float)
+    _, low, high = with_ends(rows)
     split = next((k for k, row in enumerate(rows) if k and row.site.startswith("decoder.")), None)
     for part in (slice(None, split), slice(split, None)) if split else (slice(None),):
         axes.fill_between(x[part], low[part], high[part], color=colour(i), alpha=0.2, linewidth=0)
@@ -134,8 +132,6 @@ def figure_drift_tests(runs: Run | Sequence[Run], *, method: str = "spearman", p
     By permutation over raw states or, by the protocol of the `paper`, asymptotic over what the library lists as layers.
     Several runs are grouped by the folders that hold them, as `paper` lays them out.
     """
-    import matplotlib.pyplot as plt
-
     several = [runs] if isinstance(runs, Run) else runs
     of = _paper_tests if protocol == "paper" else _kept_tests
     tests = [row for run in several for row in of(run, method)]
@@ -143,7 +139,7 @@ def figure_drift_tests(runs: Run | Sequence[Run], *, method: str = "spearman", p
     models = list(groups)
     kinds = (("drift_norm", "‖x̄‖ (paper)", "o"), ("drift_ratio", "‖x̄‖²/E‖x‖² (ours)", "D"))
     with style():
-        figure, axes = plt.subplots(figsize=(WIDE * 0.68, 0.95 + 0.24 * max(len(models), 2)), layout="constrained")
+        figure, axes = subplots(size=(WIDE * 0.68, 0.95 + 0.24 * max(len(models), 2)))
         for k, (against, label, shape) in enumerate(kinds):
             _draw_tests(axes, tests, models, f"{method}_{against}", shape, colour(k), shift=0.12 * (2 * k - 1))
             axes.scatter([], [], marker=shape, s=18, color=colour(k), label=label)

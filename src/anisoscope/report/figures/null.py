@@ -1,10 +1,7 @@
 """Figures 17 and 18: what cosines isotropy gives, in closed form, with every measured site as a point above it.
 
 Appendix B of *Anisotropy Is Inherent to Self-Attention in Transformers* asks for a measure grounded in the isotropic
-distribution. Two numbers that need no d to be read, for each measured site:
-
-- `null_quantile`: the share of isotropic pairs in R^d whose cosine is below the site's mean cosine;
-- `equivalent_dimension`: the dimension whose isotropic cosines would have the site's E[cos²], that is 1/E[cos²].
+distribution.
 """
 
 from __future__ import annotations
@@ -15,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anisoscope.geometry.nulls.isotropic import cosine_cdf, cosine_density, cosine_quantile
-from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, marker, style
+from anisoscope.geometry.nulls.isotropic import cosine_density, cosine_quantile
+from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, marker, style, subplots
 from anisoscope.report.figures.style.names import shown_name
 from anisoscope.runs.store import Run, open_run
 
@@ -28,31 +25,25 @@ DIMENSIONS = (16, 64, 256, 1024, 4096)
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a measured site stands against isotropy. `equivalent_dimension` is missing where the run has none."""
+    """The mean cosine of a measured site, and its dimension."""
 
     model: str
     site: str
     dimension: int
     mean_cosine: float
-    null_quantile: float
-    equivalent_dimension: float | None
 
 
 def standings(run: Run) -> list[Standing]:
-    """The dimension-free numbers of every site of a run that knows its dimension."""
-    cells = {
-        (row.model, row.step, row.site, row.metric): row.value
-        for row in run.rows(positions="all")
-        if row.metric in ("mean_cosine", "dimension", "equivalent_dimension") and row.at is None
-    }
-    found = []
-    for (model, step, site, metric), value in cells.items():
-        d = cells.get((model, step, site, "dimension"))
-        if metric == "mean_cosine" and value is not None and d is not None and d >= 2:
-            quantile = float(cosine_cdf(value, int(d)))
-            equivalent = cells.get((model, step, site, "equivalent_dimension"))
-            found.append(Standing(model, site, int(d), value, quantile, equivalent))
-    return found
+    """Every site of a run that knows its dimension."""
+    dimensions, cosines = (
+        {(row.model, row.step, row.site): row.value for row in run.rows(metric=metric, positions="all", at=None)}
+        for metric in ("dimension", "mean_cosine")
+    )
+    return [
+        Standing(model, site, int(d), cosine)
+        for (model, step, site), cosine in cosines.items()
+        if cosine is not None and (d := dimensions.get((model, step, site))) is not None and d >= 2
+    ]
 
 
 def figure_17_of(runs: Sequence[Run]) -> Figure:
@@ -62,11 +53,9 @@ def figure_17_of(runs: Sequence[Run]) -> Figure:
 
 def figure_17(dimensions: Sequence[int] = DIMENSIONS) -> Figure:
     """Density of the cosine of isotropic pairs, for dimensions 16 … 4,096."""
-    import matplotlib.pyplot as plt
-
     cosines = np.linspace(-1, 1, 4001)
     with style():
-        figure, axes = plt.subplots(figsize=(COLUMN, 2.4), layout="constrained")
+        figure, axes = subplots(size=(COLUMN, 2.4))
         for index, d in enumerate(dimensions):
             density = np.asarray(cosine_density(cosines, d))
             shown = density > 1e-3 * density.max()
@@ -88,15 +77,13 @@ def figure_17(dimensions: Sequence[int] = DIMENSIONS) -> Figure:
 
 def figure_18(runs: Sequence[Run] = ()) -> Figure:
     """The 95 % quantile of isotropic cosines against d, and the mean cosine of every measured site as a point."""
-    import matplotlib.pyplot as plt
-
     found = [(standing.model or run.name, standing) for run in runs for standing in standings(run)]
     models = list(dict.fromkeys(model for model, _ in found))
     lowest = min([max(2, s.dimension // 2) for _, s in found], default=4)
     highest = max([2 * s.dimension for _, s in found], default=8192)
     dimensions = np.unique(np.geomspace(lowest, highest, 200).astype(int))
     with style():
-        figure, axes = plt.subplots(figsize=(COLUMN if len(models) < 6 else WIDE * 0.75, 3.0), layout="constrained")
+        figure, axes = subplots(size=(COLUMN if len(models) < 6 else WIDE * 0.75, 3.0))
         quantiles = np.array([float(cosine_quantile(0.95, int(d))) for d in dimensions])
         axes.plot(dimensions, quantiles, color=NULL)
         label = "below: 95 % of isotropic pairs"

@@ -16,7 +16,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from anisoscope.report.figures.style import COLUMN, FAINT, INK, NULL, WIDE, colour, heading, missing, null_line, style
+from anisoscope.report.figures.style import (
+    COLUMN,
+    FAINT,
+    INK,
+    NULL,
+    WIDE,
+    colour,
+    heading,
+    missing,
+    null_line,
+    style,
+    subplots,
+)
 from anisoscope.report.figures.style.curves import Line, label_lines, lines_of, ramp, short, step_axis
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import is_part
@@ -119,21 +131,13 @@ def figure_11(run: Run, *, plane: str = "union", number: str = "11") -> Figure:
     return figure
 
 
-def figure_12(
-    run: Run,
-    *,
-    plane: str = "union",
-    which: Sequence[int] = (0, 1),
-    number: str = "12",
-) -> Figure:
+def figure_12(run: Run, *, plane: str = "union", which: Sequence[int] = (0, 1), number: str = "12") -> Figure:
     """Paths of Q̄ and K̄ over the steps, one panel per head."""
-    import matplotlib.pyplot as plt
-
     seed = _seeds(run)[0]
     heads, arrays = [chosen_heads(run, seed)[i] for i in which], run.arrays()
     with style():
         width = COLUMN if len(heads) == 1 else WIDE
-        figure, grid = plt.subplots(1, len(heads), figsize=(width, 3.0), squeeze=False, layout="constrained")
+        figure, grid = subplots(1, len(heads), size=(width, 3.0), squeeze=False)
         room = 0.05 if len(heads) > 1 else 0.09  # for the caption
         figure.get_layout_engine().set(rect=(0, room, 1, 1 - room))  # pyright: ignore
         for axes, head in zip(grid[0], heads, strict=True):
@@ -270,14 +274,10 @@ def figure_23(run: Run) -> Figure:
 
 def _panels(layers: Sequence[str], label: str) -> Any:
     """A figure with a named panel for each layer, at most four side by side, on shared axes."""
-    import matplotlib.pyplot as plt
-
     columns = min(4, len(layers))
     rows = -(-len(layers) // columns)
     size = (WIDE * max(columns, 2) / 4, 0.7 + 1.5 * rows)
-    figure, grid = plt.subplots(
-        rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False, layout="constrained"
-    )
+    figure, grid = subplots(rows, columns, size=size, sharex=True, sharey=True, squeeze=False)
     for place, axes in enumerate(grid.flat):
         axes.set_visible(place < len(layers))
         axes.set_title(layers[place] if place < len(layers) else "", fontsize=7.5)
@@ -349,11 +349,9 @@ def figure_hidden(run: Run) -> Figure:
 
 def _by_site(run: Run, metric: str, label: str, *, null: float | None, name: str) -> Figure:
     """One line per site of the first seed, from light to dark with depth; other seeds as hairlines."""
-    import matplotlib.pyplot as plt
-
     seeds = _seeds(run)
     with style():
-        figure, axes = plt.subplots(figsize=(WIDE * 0.6, 2.8), layout="constrained")
+        figure, axes = subplots(size=(WIDE * 0.6, 2.8))
         labels, every, bands = [], set(), False
         for place, seed in enumerate(seeds):
             found = lines_of(row for row in run.rows(metric=metric, seed=seed, positions="all") if row.head is None)

@@ -27,6 +27,7 @@ from anisoscope.report.figures.style import (
     marker,
     null_line,
     style,
+    subplots,
 )
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
@@ -59,15 +60,13 @@ def figures(run: Run) -> dict[str, Callable[[Run], Figure]]:
 
 def figure_variants(run: Run) -> Figure:
     """Loss, and five quantities by block, one colour per arm."""
-    import matplotlib.pyplot as plt
-
     rows = [row for row in run.rows() if row.seed is None and row.value is not None]
     arms = list(dict.fromkeys(row.model for row in rows))
     with style():
         losses = [row for row in rows if row.metric == "validation_loss"]
         if len(arms) > FEW:
             return rank_arms(rows, [row.model for row in sorted(losses, key=lambda row: -_value(row))], control=arms[0])
-        figure, grid = plt.subplots(2, 3, figsize=(WIDE, 4.4), layout="constrained")
+        figure, grid = subplots(2, 3, size=(WIDE, 4.4))
         tasks = run.manifest["settings"].get("compare") == "objectives"
         (list_losses if tasks else draw_losses)(grid[0, 0], losses, arms)
         for axes, (metric, title, null) in zip(grid.flat[1:], PANELS, strict=True):
@@ -80,9 +79,7 @@ def figure_variants(run: Run) -> Figure:
 
 def rank_arms(rows: Sequence[Row], ranked: Sequence[str], *, control: str) -> Figure:
     """One row per arm, the lowest loss on top; the control in colour."""
-    import matplotlib.pyplot as plt
-
-    figure, grid = plt.subplots(2, 3, figsize=(WIDE, 1.4 + 0.28 * len(ranked)), sharey=True, layout="constrained")
+    figure, grid = subplots(2, 3, size=(WIDE, 1.4 + 0.28 * len(ranked)), sharey=True)
     for axes, (metric, title, _) in zip(
         grid.flat, (("validation_loss", "Validation loss (nats)", ""), *PANELS), strict=True
     ):
@@ -99,9 +96,7 @@ def rank_arms(rows: Sequence[Row], ranked: Sequence[str], *, control: str) -> Fi
 
 def rank_differences(rows: Sequence[Row], ranked: Sequence[str], *, control: str) -> Figure:
     """One row per arm, the lowest loss on top: what it changes against the control."""
-    import matplotlib.pyplot as plt
-
-    figure, grid = plt.subplots(1, 4, figsize=(WIDE, 1.1 + 0.18 * len(ranked)), sharey=True, layout="constrained")
+    figure, grid = subplots(1, 4, size=(WIDE, 1.1 + 0.18 * len(ranked)), sharey=True)
     for axes, (metric, title) in zip(grid, (("validation_loss", "Loss (nats)"), *CHANGES), strict=True):
         draw_arms(axes, [row for row in rows if row.metric == f"{metric}_difference"], ranked, title, control=control)
         axes.axvline(0, color=NULL, linestyle=":", linewidth=1)
@@ -175,15 +170,13 @@ def draw_by_block(axes: Axes, rows: Sequence[Row], arms: Sequence[str], null: st
 
 def figure_variants_differences(run: Run) -> Figure:
     """Change of anisotropy, sharpness and alignment against change of loss; the control is the crossing at zero."""
-    import matplotlib.pyplot as plt
-
     rows = [row for row in run.rows() if row.seed is None and row.value is not None]
     arms = list(dict.fromkeys(row.model for row in rows))
     losses = {row.model: row for row in rows if row.metric == "validation_loss_difference"}
     with style():
         if len(losses) >= FEW:
             return rank_differences(rows, sorted(losses, key=lambda arm: -_value(losses[arm])), control=arms[0])
-        figure, grid = plt.subplots(1, 3, figsize=(WIDE, 2.6), layout="constrained")
+        figure, grid = subplots(1, 3, size=(WIDE, 2.6))
         for axes, (metric, title) in zip(grid, CHANGES, strict=True):
             changes = {row.model: row for row in rows if (row.site, row.metric) == ("blocks", f"{metric}_difference")}
             for arm in (arm for arm in arms if arm in changes and arm in losses):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from anisoscope.inference.metrics import METRICS
-from anisoscope.report.figures.style import NULL, WIDE, bars_told, colour, style
+from anisoscope.report.figures.style import NULL, WIDE, bars_told, colour, style, subplots
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
@@ -21,8 +21,6 @@ _SHARED = ("axes_overlap", "linear_cka", "neighbour_overlap")
 
 def figure_two_clouds(run: Run) -> Figure:
     """Points with intervals; a vertical mark is the value by chance."""
-    import matplotlib.pyplot as plt
-
     rows = [row for row in run.rows() if row.value is not None and row.positions == "all"]
     within = {"vectors": "within the first", AGAINST: "within the second"}
     cosines = [(words, row) for row in rows for site, words in within.items() if _is(row, site, ("mean_cosine",))]
@@ -30,7 +28,7 @@ def figure_two_clouds(run: Run) -> Figure:
     shared = [(_name(row), row) for row in rows if _is(row, PAIR, _SHARED)]
     with style():
         height = 0.9 + 0.24 * max(len(cosines), len(shared))
-        figure, (left, right) = plt.subplots(1, 2, figsize=(WIDE, height), layout="constrained")
+        figure, (left, right) = subplots(1, 2, size=(WIDE, height))
         _points(left, cosines, 0)
         _points(right, shared, 1)
         left.set(title="average cosine")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anisoscope.errors import StoreError
-from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, heading, side_by_side, style
+from anisoscope.report.figures.style import COLUMN, INK, NULL, WIDE, colour, heading, side_by_side, style, subplots
 from anisoscope.report.figures.style.curves import step_axis
 from anisoscope.report.figures.style.names import series_name, shown_name
 from anisoscope.runs.store import Run
@@ -55,20 +55,17 @@ def figure_m1(run: Run) -> Figure:
 
 def figure_m4(run: Run) -> Figure:
     """The rows of each matrix on its first two singular directions, at up to six checkpoints; the origin is a cross."""
-    import matplotlib.pyplot as plt
-
     arrays, sites = run.arrays(), _sites(run)
     steps = sorted({int(name.split("/")[0]) for name in arrays if name[0].isdecimal()})
     models = _apart(run)
     shown = [steps[round(k)] for k in np.linspace(0, len(steps) - 1, min(_PANELS, len(steps)))]
     with style():
         width = min(WIDE, max(COLUMN, 1.5 * len(shown) + 0.4))
-        figure, panels = plt.subplots(
+        figure, panels = subplots(
             len(sites),
             len(shown),
-            figsize=(width, 0.3 + len(sites) * min(2.6, width / len(shown))),
+            size=(width, 0.3 + len(sites) * min(2.6, width / len(shown))),
             squeeze=False,
-            layout="constrained",
         )
         for line, site in zip(panels, sites, strict=True):
             for panel, step in zip(line, shown, strict=True):

@@ -1,4 +1,4 @@
-"""Neighbour overlap foretold from sums alone: from n, the mean and the covariance, without looking at a neighbour.
+"""Neighbour overlap forecast from sums alone: from n, the mean and the covariance, without looking at a neighbour.
 
 The cloud is taken to be Gaussian with the mean μ and the covariance V·diag(λ)·Vᵀ of the sums. Points
 

@@ -56,12 +56,7 @@ class Search:
     """
 
     def __init__(
-        self,
-        groups: Sequence[Sequence[Variant]],
-        queries: NDArray[np.floating],
-        own: Numbers,
-        *,
-        k: int = NEIGHBOURS,
+        self, groups: Sequence[Sequence[Variant]], queries: NDArray[np.floating], own: Numbers, *, k: int = NEIGHBOURS
     ) -> None:
         self.groups, self.own, self.k = groups, own, k
         self.asked = {v: v.asked(mapped(queries, group[0])) for group in groups for v in group}

@@ -1,4 +1,4 @@
-"""What vectors can be stored as: a correction, so many dimensions, a code. Each is one map of rows and one of queries.
+"""What vectors can be stored as: a correction, a width, a code. Each is one map of rows and one of queries.
 
 | correction | before the code | fewer dimensions |
 |---|---|---|

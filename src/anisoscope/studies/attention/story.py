@@ -1,4 +1,4 @@
-"""What is told of attention: how many heads agree beyond chance, how sharp rows are, one line per layer."""
+"""What the terminal says about attention: which heads agree beyond chance, how sharp rows are, one line per layer."""
 
 from __future__ import annotations
 

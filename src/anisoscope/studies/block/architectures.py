@@ -71,9 +71,7 @@ def configuration(arch: str | Any) -> Any:
     if Path(arch).exists():
         return transformers.AutoConfig.from_pretrained(arch, trust_remote_code=False)
     raise UsageError(
-        "unknown architecture",
-        got=arch,
-        expected=f"one of {', '.join(ARCHITECTURES)}, or a folder with a config.json",
+        "unknown architecture", got=arch, expected=f"one of {', '.join(ARCHITECTURES)}, or a folder with a config.json"
     )
 
 

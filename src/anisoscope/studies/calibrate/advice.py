@@ -25,7 +25,6 @@ _SHORT = {**WORDS, "without_top": "top removed"}
 LEVELS = np.concatenate([np.linspace(0, 0.99, 100), 1 - np.geomspace(0.009, 1e-5, 60)])
 _STEP = 0.05
 _EQUAL, _ROUNDING = 1e-9, 1e-6  # of cosines
-_TOLD = (0.5, 0.9, 0.95, 0.99, 0.999)
 
 
 def percentiles(cosines: NDArray[np.float64]) -> list[Row]:

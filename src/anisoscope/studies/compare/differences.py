@@ -116,7 +116,7 @@ def _same_data(first: Run, second: Run) -> bool:
 
 
 def _same_rows(ours: Mapping[str, Moments], theirs: Mapping[str, Moments], sites: Iterable[str]) -> bool:
-    """Whether the rows of both runs fall into jackknife groups of the same sizes: as many rows, the same left out."""
+    """Whether both runs have jackknife groups of the same sizes: the same number of rows, the same left out."""
     return all(np.array_equal(ours[site].sums().group_n, theirs[site].sums().group_n) for site in sites)
 
 

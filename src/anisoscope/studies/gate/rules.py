@@ -63,7 +63,7 @@ class Rule:
 
     @property
     def judged(self) -> tuple[str, ...]:
-        """The metrics of a comparison that the rule is about: the first that is there."""
+        """The metrics of a comparison that the rule is about: the first that is present."""
         return (self.metric,) if self.move is not None else (f"{self.metric}_after", self.metric)
 
 

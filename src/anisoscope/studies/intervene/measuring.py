@@ -3,7 +3,7 @@
 The first pass (`add_means`) measures Q̄ and K̄ of every head, x̄ and the top principal axes of every block. The states
 need a second (`add_shifts`). Blocks hand on what they receive, so x̄ taken away after block 0 is missing after block 1
 as well, and taking the measured mean of each block away would take the lower ones away again and again. What has to be
-added after block K is what moves the mean *that is there then* to where it is wanted, x̄ + (f − 1)·x̄: those shifts are
+added after block K is what moves the mean *found there by then* to where it is wanted, x̄ + (f − 1)·x̄: those shifts are
 found block after block in one forward pass per batch, and their average over batches is the constant that is applied.
 For f = 1 they are zero, exactly.
 """
@@ -92,11 +92,7 @@ class ShiftSums(Sums):
 
 
 def add_shifts(
-    sums: ShiftSums,
-    model: OpenModel,
-    task: Task,
-    blocks: Sequence[Site],
-    wanted: Mapping[str, tuple[float, Vectors]],
+    sums: ShiftSums, model: OpenModel, task: Task, blocks: Sequence[Site], wanted: Mapping[str, tuple[float, Vectors]]
 ) -> None:
     """What moves the mean state of every block by (f − 1)·v in one batch, for each name its factor f and its v by site.
 

@@ -1,4 +1,4 @@
-"""What is seen while an intervention acts, and what is told of it.
+"""What is measured while an intervention acts, and how it is reported.
 
 Each window runs untouched and then once for each intervention and each control, on the chosen blocks at once. Reported
 with intervals by sequence: the loss and its change (`task` says what is asked), the KL divergence of the output
@@ -41,10 +41,10 @@ _OF_ROWS = {
     "max_probability": ("max", "rows"),
     "sink_share": ("sink", "sink_rows"),
 }
-"""What is told of attention: the sum of `accumulate.attention.rows` that it is, over the count that it goes by."""
+"""What is reported of attention: a sum of `accumulate.attention.rows`, and the count that divides it."""
 
 
-# -- what is seen ------------------------------------------------------------------------------------------------------
+# -- what is measured --------------------------------------------------------------------------------------------------
 
 
 def add_outcomes(
@@ -103,7 +103,7 @@ def _score(logits: Tensor, task: Task, scores: Scores, base: Tensor) -> None:
         scores.add(int(group), tokens=int(asked.sum()), loss=loss, change=loss - untouched, kl=kl)
 
 
-# -- what is told ------------------------------------------------------------------------------------------------------
+# -- what is reported --------------------------------------------------------------------------------------------------
 
 
 def outcome_rows(sums: Sums, name: str, layers: Sequence[str], like: Row) -> list[Row]:

@@ -2,7 +2,7 @@
 
 A causal model is asked for the next token at every position; a masked one for 15 % of the tokens, chosen by a hash of
 their place in the text, so that every intervention, and every later run, asks for the same ones. A model without a head
-is asked nothing, and nor is an encoder-decoder: what its decoder should say is not in the text.
+is asked nothing, nor is an encoder-decoder: what its decoder should say is not in the text.
 """
 
 from __future__ import annotations

@@ -10,6 +10,9 @@ whole text, are left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from anisoscope.inference.correlation import correlate
 from anisoscope.runs.table import Row, is_embedding, is_part
@@ -25,25 +28,19 @@ def drift_rows(rows: Sequence[Row]) -> list[Row]:
         mine = [row for row in rows if row.model == model and row.positions == "all"]
         value = {(row.site, row.metric): row.value for row in mine if row.at is None}
         sites = [site for site in _layers(mine) if all((site, name) in value for name in ("mean_cosine", *AGAINST))]
-        revision = mine[0].revision
         for against in AGAINST:
-            pairs = [(value[site, "mean_cosine"], value[site, against]) for site in sites]
+            pair = ("mean_cosine", against)
+            cosines, drifts = np.array([[value[site, name] for site in sites] for name in pair], float)
             for method in METHODS:
-                test = correlate([_number(a) for a, _ in pairs], [_number(b) for _, b in pairs], method=method)
-                context = {"model": model, "revision": revision, "site": "layers", "n": test.n}
-                name = f"{method}_{against}"
+                test = correlate(cosines, drifts, method=method)
                 words = f"mean_cosine against {against} over {test.n} layers"
+                like = Row(model=model, revision=mine[0].revision, site="layers", n=test.n, note=words)
+                like, paper = (replace(like, protocol=how) for how in (test.how, "t distribution, as in the paper"))
+                name = f"{method}_{against}"
                 found += [
-                    Row(metric=name, value=test.value, null=0.0, note=words, protocol=test.how, **context),
-                    Row(metric=f"{name}_p", value=test.p, null=0.5, note=words, protocol=test.how, **context),
-                    Row(
-                        metric=f"{name}_p_asymptotic",
-                        value=test.p_asymptotic,
-                        null=0.5,
-                        note=words,
-                        protocol="t distribution, as in the paper",
-                        **context,
-                    ),
+                    replace(like, metric=name, value=test.value, null=0.0),
+                    replace(like, metric=f"{name}_p", value=test.p, null=0.5),
+                    replace(paper, metric=f"{name}_p_asymptotic", value=test.p_asymptotic, null=0.5),
                 ]
     return found
 
@@ -51,7 +48,3 @@ def drift_rows(rows: Sequence[Row]) -> list[Row]:
 def _layers(rows: Iterable[Row]) -> list[str]:
     names = dict.fromkeys(row.site for row in rows if row.metric == "mean_cosine")
     return [name for name in names if not (name.endswith("norm") or is_embedding(name) or is_part(name))]
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else value

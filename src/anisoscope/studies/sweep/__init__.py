@@ -18,7 +18,6 @@ from anisoscope.runs.work.collected import Collected
 from anisoscope.studies.attention import Heads
 from anisoscope.studies.sweep.story import story
 
-EMBEDDED = "embedded"  # the name of the series that the package carries
 Part = Literal["hidden", "attention", "vocabulary", "logits", "embedding"]
 
 

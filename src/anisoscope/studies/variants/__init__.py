@@ -96,7 +96,7 @@ class VariantsSettings(Settings):
         return self
 
     def known(self) -> dict[str, dict[str, Any]]:
-        """All arms that there are, by name."""
+        """All known arms, by name."""
         return self.plan if isinstance(self.plan, dict) else ARMS[self.compare]
 
     def chosen(self) -> dict[str, Recipe]:

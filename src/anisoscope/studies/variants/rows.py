@@ -158,7 +158,7 @@ def comparable(changes: Sequence[Row], recipes: Mapping[str, Recipe], *, control
 def verdict(rows: Sequence[Row], *, control: str) -> str:
     """Each arm against the control: is the mean cosine lower, is the attention as sharp, what does it cost?
 
-    "Lower" and "higher" are said where Holm's p over all arms and columns is below 0.05. Many arms are told by metric.
+    "Lower" and "higher" need a Holm p below 0.05 over all arms and columns. Many arms are listed metric by metric.
     """
     lines = summary(rows)
     seeds = len({row.seed for row in rows if row.seed is not None})

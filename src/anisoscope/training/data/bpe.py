@@ -29,10 +29,7 @@ def train_bpe(text: np.ndarray, *, vocabulary: int, length: int, wrap: bool) -> 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        special_tokens=list(SPECIALS),
-        initial_alphabet=byte_characters(),
-        show_progress=False,
+        vocab_size=vocabulary, special_tokens=list(SPECIALS), initial_alphabet=byte_characters(), show_progress=False
     )
     tokenizer.train_from_iterator(blocks(text[:SAMPLE]), trainer)
     return dress(tokenizer, length=length, wrap=wrap)

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
@@ -60,11 +58,6 @@ def dress(tokenizer: Tokenizer, *, length: int, wrap: bool) -> PreTrainedTokeniz
 def tokenizer_merges(tokenizer: Tokenizer) -> bool:
     """Whether the tokenizer joins bytes at all: only then does splitting into words first make a difference."""
     return tokenizer.get_vocab_size() > FIRST_BYTE + 256
-
-
-def byte_ids(text: np.ndarray) -> np.ndarray:
-    """Ids of raw bytes (uint8), without going through text: the same as the tokenizer gives for valid UTF-8."""
-    return text.astype(np.int64) + FIRST_BYTE
 
 
 def byte_characters() -> list[str]:

@@ -4,7 +4,7 @@
 
 Every image goes through the image processor that is saved with the checkpoint, so what a model was trained on is what
 anything that opens it later will show it. As in `text`, example i of the stream is a function of
-(seed, i) alone. Every so many-th image of a class (in order of name) is held out.
+(seed, i) alone. Every n-th image of a class (in order of name) is held out.
 """
 
 from __future__ import annotations

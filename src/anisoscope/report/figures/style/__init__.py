@@ -121,12 +121,17 @@ def beside(axes: Axes, text: str, value: float, *, side: Side = "right", above: 
     )
 
 
-def side_by_side(count: int, height: float, width: float | None = None) -> tuple[Figure, list[Axes]]:
-    """Panels in a row that share their vertical axis; a single one is a column wide."""
+def subplots(rows: int = 1, columns: int = 1, *, size: tuple[float, float], **options: Any) -> tuple[Figure, Any]:
+    """A figure of this size (inches) and its panels, as `plt.subplots` gives them."""
     import matplotlib.pyplot as plt
 
+    return plt.subplots(rows, columns, figsize=size, layout="constrained", **options)
+
+
+def side_by_side(count: int, height: float, width: float | None = None) -> tuple[Figure, list[Axes]]:
+    """Panels in a row that share their vertical axis; a single one is a column wide."""
     size = (width or (WIDE if count > 1 else COLUMN), height)
-    figure, panels = plt.subplots(1, count, figsize=size, sharey=True, squeeze=False, layout="constrained")
+    figure, panels = subplots(1, count, size=size, sharey=True, squeeze=False)
     return figure, list(panels[0])
 
 
@@ -173,7 +178,7 @@ def save(figure: Figure, folder: Path | str, name: str, *, formats: Sequence[str
         for kind in formats:
             path = folder / f"{name}.{kind}"
             metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-            with atomic(path) as partial:  # a picture that is there is whole: it is not drawn again
+            with atomic(path) as partial:  # an existing picture is whole, and not drawn again
                 figure.savefig(partial, format=kind, metadata=metadata, bbox_inches=edge)
             written.append(path)
     plt.close(figure)

@@ -43,13 +43,18 @@ def lines_of(rows: Iterable[Row]) -> dict[str, Line]:
 
 
 def _line(rows: list[Row]) -> Line:
-    columns = [
-        [row.step for row in rows],
-        [row.value for row in rows],
-        [row.value if row.low is None else row.low for row in rows],
-        [row.value if row.high is None else row.high for row in rows],
-    ]
-    return Line(*np.array(columns, dtype=np.float64))
+    return Line(np.array([row.step for row in rows], float), *with_ends(rows))
+
+
+def with_ends(rows: Sequence[Row]) -> tuple[Array, Array, Array]:
+    """The values of rows and the ends of their intervals; missing ends fall on the value.
+
+    >>> [column.tolist() for column in with_ends([Row(value=0.5, low=0.25, high=0.75), Row(value=0.1)])]
+    [[0.5, 0.1], [0.25, 0.1], [0.75, 0.1]]
+    """
+    ends = [(row.value if row.low is None else row.low, row.value if row.high is None else row.high) for row in rows]
+    low, high = np.array(ends, float).reshape(-1, 2).T
+    return np.array([row.value for row in rows], float), low, high
 
 
 def short(step: float) -> str:

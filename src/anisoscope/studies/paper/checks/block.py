@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
+from anisoscope.inference.jackknife import t_quantile
 from anisoscope.studies.paper.checks import Check, Seen
 from anisoscope.studies.paper.checks.evidence import Evidence, short_name, value_of
 from anisoscope.studies.paper.checks.trends import Lines, exchangeable_steps, judge_lines, lines_of
@@ -28,12 +29,8 @@ Array = np.ndarray
 
 def experiment(evidence: Evidence, label: str, metric: str, *, site: Sequence[str] = (), draws: bool) -> list[Row]:
     """Rows of one experiment: of single draws, or the averages over draws."""
-    return [
-        row
-        for _, run in evidence.runs
-        for row in run.rows(metric=metric, model=label)
-        if row.value is not None and (not site or row.site in site) and (row.seed is not None) == draws
-    ]
+    rows = evidence.found(metric, model=label)
+    return [row for row in rows if (not site or row.site in site) and (row.seed is not None) == draws]
 
 
 def along_drift(
@@ -73,11 +70,9 @@ def output_above_input(evidence: Evidence, *, label: str) -> Gaps | None:
 
 def judge_gaps(read: Gaps) -> Seen:
     """At every drift norm the lower end of the 95 % interval over draws is above 0, and the average gap is small."""
-    from scipy.stats import t
-
     draws = len(read.gap)
     means = read.gap.mean(0)
-    half = float(t.ppf(0.975, draws - 1)) * read.gap.std(0, ddof=1) / math.sqrt(draws)
+    half = t_quantile(draws - 1) * read.gap.std(0, ddof=1) / math.sqrt(draws)
     above = means - half > 0
     words = f"above at {int(above.sum())} of {len(above)} drift norms with its interval over {draws} draws, "
     words += f"by {means.min():.2g} to {means.max():.2g}"

@@ -1,7 +1,7 @@
 """Does drift go with anisotropy? Figures 5 and 16, by the groups and the signs that the paper names.
 
 "Correlated" means a positive correlation of the average cosine with ‖x̄‖ over the layers, at p < 0.05: a significant
-negative one is no support for drift. "Not correlated" means p ≥ 0.05, as for the points above the line of figure 5: a
+negative one does not support it. "Not correlated" means p ≥ 0.05, as for the points above the line of figure 5: a
 significant negative correlation is a correlation. A permutation test over n layers cannot give less than 2/n!, which is
 0.083 for four layers: such a model cannot be significant, and is left out with a word.
 """
@@ -34,7 +34,7 @@ class Layers:
 
     @property
     def floor(self) -> float:
-        """The smallest p-value that a permutation test of so many layers can give."""
+        """The smallest p-value that a permutation test over this many layers can give."""
         return 2 / math.factorial(len(self.cosine))
 
 
@@ -89,7 +89,8 @@ def _quick_test(layers: Layers, method: str) -> tuple[float, float]:
     return float(x @ y / np.sqrt((x @ x) * (y @ y))), (1 + as_extreme) / (1 + len(table))
 
 
-def _centred(values: Sequence[float], method: str) -> Array:
+@lru_cache(maxsize=256)
+def _centred(values: tuple[float, ...], method: str) -> Array:
     from scipy.stats import rankdata
 
     x = np.asarray(rankdata(values) if method == "spearman" else values, float)

@@ -35,12 +35,12 @@ def falls_with_depth(evidence: Evidence, *, models: Sequence[str]) -> Depth | No
     return None
 
 
-def first_layers_sharper(evidence: Evidence, *, metric: str = "entropy") -> Depth | None:
+def first_layers_sharper(evidence: Evidence) -> Depth | None:
     """At the last step the entropy of attention rises with depth, seeds averaged."""
     rows = [
         row
         for _, run in evidence.runs
-        for row in at_last_step(run.rows(metric=metric, positions="all"))
+        for row in at_last_step(run.rows(metric="entropy", positions="all"))
         if row.value is not None and row.head is None and row.layer is not None
     ]
     layers = sorted({row.layer for row in rows if row.layer is not None})

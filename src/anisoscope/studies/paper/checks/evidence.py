@@ -58,21 +58,18 @@ class Evidence:
             return found
         return [model for model in there if set(self.stands_for.get(model, ())) & set(names)]
 
-    def rows(self, metric: str, *, model: str, site: str = "*", heads: bool = False) -> list[Row]:
-        """The measured rows of a metric of one model at sites that match a pattern, in order."""
-        return [
-            row
-            for _, run in self.runs
-            for row in run.rows(metric=metric, positions="all")
-            if row.value is not None
-            and short_name(row.model) == model
-            and fnmatchcase(row.site, site)
-            and (row.head is not None) == heads
-        ]
+    def found(self, metric: str, **wanted: object) -> list[Row]:
+        """The measured rows of a metric of all runs, in order; keyword arguments select by column."""
+        return [row for _, run in self.runs for row in run.rows(metric=metric, **wanted) if row.value is not None]
 
-    def layers(self, model: str, *, sites: Sites = "raw", metric: str = "mean_cosine", site: str = "*") -> list[Row]:
+    def rows(self, metric: str, *, model: str, site: str = "*") -> list[Row]:
+        """The measured rows of a metric of one model at sites that match a pattern, in order."""
+        rows = self.found(metric, positions="all", head=None)
+        return [row for row in rows if short_name(row.model) == model and fnmatchcase(row.site, site)]
+
+    def layers(self, model: str, *, sites: Sites = "raw", site: str = "*") -> list[Row]:
         """The layers of a model, in order: raw states, what norms make of them, or all that is listed."""
-        rows = [row for row in self.rows(metric, model=model) if row.at is None and _is_layer(row.site)]
+        rows = [row for row in self.rows("mean_cosine", model=model) if row.at is None and _is_layer(row.site)]
         if self.convention == "library":
             rows = listed_by_library(rows)
         elif sites != "all":

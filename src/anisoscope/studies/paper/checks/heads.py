@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -45,8 +46,21 @@ class Heads:
 
     @property
     def reach(self) -> float:
-        """What 95 % of unrelated pairs stay within, on either side."""
-        return float(cosine_quantile(0.975, self.d))
+        return reach_of(self.d)
+
+
+@cache
+def reach_of(d: int) -> float:
+    """What 95 % of unrelated pairs stay within, on either side."""
+    return float(cosine_quantile(0.975, d))
+
+
+@cache
+def most_beyond(heads: int) -> int:
+    """How many of `heads` unrelated heads lie beyond the reach on one side at most, 95 % of the time."""
+    from scipy.stats import binom
+
+    return int(binom.ppf(0.95, heads, 0.025))
 
 
 def layers_of(run: Run) -> Iterator[tuple[str, int, str]]:
@@ -91,11 +105,9 @@ def unrelated_means(read: Heads | Curves, generator: np.random.Generator) -> Hea
 
 def judge_directions(read: Heads) -> Seen:
     """Each side has more heads beyond the null than 95 % of Binomial(heads, 2.5 %)."""
-    from scipy.stats import binom
-
     last = read.cosine[-1]
     common, opposite = int((last > read.reach).sum()), int((last < -read.reach).sum())
-    most = int(binom.ppf(0.95, len(last), 0.025))
+    most = most_beyond(len(last))
     words = f"{common} heads of common and {opposite} of opposite direction beyond the null, of {len(last)}; "
     return Seen(common > most and opposite > most, f"{words}unrelated means: up to {most} on either side")
 
@@ -137,11 +149,6 @@ def judge_layers(read: Heads) -> Seen:
 # -- when it begins ----------------------------------------------------------------------------------------------------
 
 
-def opposite_starts_late(evidence: Evidence) -> Heads | None:
-    """Of the two heads of figure 12: common direction from the first steps, opposite only after 8 % of training."""
-    return read_heads(evidence)
-
-
 def onset(read: Heads, head: int, sign: int) -> float | None:
     """The share of the training after which a head stays beyond its null; None if it is not beyond at the end."""
     beyond = sign * read.cosine[:, head] > read.reach
@@ -153,6 +160,7 @@ def onset(read: Heads, head: int, sign: int) -> float | None:
 
 
 def judge_onset(read: Heads) -> Seen:
+    """Of the two heads of figure 12: common direction from the first steps, opposite only after 8 % of training."""
     first_seed = np.flatnonzero(read.seed == read.seed[0])
     last = read.cosine[-1, first_seed]
     common, opposite = (onset(read, int(first_seed[i]), s) for i, s in ((last.argmax(), 1), (last.argmin(), -1)))
@@ -185,7 +193,7 @@ def plane_agrees(evidence: Evidence, *, plane: str) -> InPlane | None:
             if f"{base}/{plane}/query" not in arrays:
                 continue
             cosine = cosines(arrays[base + MEAN][-1], arrays[f"{base}/key_mean"][-1])
-            beyond = np.abs(cosine) > cosine_quantile(0.975, arrays[base + MEAN].shape[-1])
+            beyond = np.abs(cosine) > reach_of(arrays[base + MEAN].shape[-1])
             query, key = (arrays[f"{base}/{plane}/{side}"][:, :, 0] for side in ("query", "key"))  # (steps, heads, 2)
             grown = [np.linalg.norm(x[-1], axis=-1) > np.linalg.norm(x[0], axis=-1) for x in (query, key)]
             signs.append(np.sign(cosine)[beyond])
@@ -285,7 +293,7 @@ CHECKS = {
     "both_directions": Check(read_heads, judge_directions, unrelated_means),
     "almost_all_align": Check(read_heads, judge_alignment, unrelated_means),
     "layers_direction": Check(layers_direction, judge_layers, unrelated_means),
-    "opposite_starts_late": Check(opposite_starts_late, judge_onset, unrelated_means),
+    "opposite_starts_late": Check(read_heads, judge_onset, unrelated_means),
     "plane_agrees": Check(plane_agrees, judge_plane, any_sign),
     "drift_on_first_direction": Check(drift_on_first_direction, judge_axis, random_axis),
     "seeds_agree": Check(seeds_agree, judge_seeds, unrelated_means),

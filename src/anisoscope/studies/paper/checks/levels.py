@@ -165,7 +165,7 @@ def any_order(read: Peaks, generator: np.random.Generator) -> Peaks:
 
 def quantiles(evidence: Evidence) -> tuple[tuple[str, float], ...] | None:
     """The 95 % quantile of the cosine of isotropic pairs, dimension by dimension."""
-    rows = [row for _, run in evidence.runs for row in run.rows(metric="cosine_q95") if row.value is not None]
+    rows = evidence.found("cosine_q95")
     return tuple((row.site, value_of(row)) for row in rows) if len(rows) > 1 else None
 
 

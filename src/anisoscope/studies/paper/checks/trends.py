@@ -69,12 +69,8 @@ def along_training(
     need: Literal["all", "most"] = "most",
 ) -> Lines | None:
     """Each layer (or head) of each seed, from the first checkpoint to the last."""
-    rows = [
-        row
-        for _, run in evidence.runs
-        for row in run.rows(metric=metric, positions="all")
-        if row.value is not None and row.layer is not None and (row.head is not None) == heads
-    ]
+    found = evidence.found(metric, positions="all")
+    rows = [row for row in found if row.layer is not None and (row.head is not None) == heads]
     return lines_of(rows, "step", down=down, absolute=absolute, need=need)
 
 
