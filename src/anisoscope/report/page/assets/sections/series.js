@@ -106,7 +106,7 @@ register({
   lead() {
     const model = trainings().find((one) => metricsOf(one).has("mean_cosine"));
     return model !== undefined && {
-      title: () => `Average cosine of ${SUBJECTS[model].label} during training`,
+      title: () => `Average cosine${trainings().length > 1 ? ` of ${SUBJECTS[model].label}` : ""} during training`,
       caption: () => lineCaption(model, "mean_cosine"),
       height: 400,
       build: (t) => overSteps({ model, metric: "mean_cosine", mark: true }, t),
