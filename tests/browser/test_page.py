@@ -252,7 +252,7 @@ def test_one_cloud_opens_with_the_histogram_of_its_similarities_with_floor_and_t
     figure = page.locator("#lead figure")
     assert [line["name"] for line in drawn(figure)] == ["isotropic", "x"]
     labels = "plot => plot.layout.annotations.map(({text}) => text)"
-    assert sorted(figure.locator(".plot").evaluate(labels)) == ["5 %: 0.7", "floor: 0.4"]
+    assert sorted(figure.locator(".plot").evaluate(labels)) == ["5 %: 0.70", "floor: 0.40"]
 
 
 def test_a_p_value_too_small_for_a_number_is_not_called_0(opened, tmp_path):
@@ -289,6 +289,22 @@ def test_seeds_are_lines_of_their_own(opened, tmp_path):
     lines = [line for line in drawn(page.locator("#lead figure")) if line["name"]]
     assert [line["name"] for line in lines][:3] == ["block.0, seed 0", "block.0, seed 1", "block.1, seed 0"]
     assert all(line["x"] == [0, 1] for line in lines)
+    assert [line["line"]["dash"] for line in lines][:3] == ["solid", "dash", "solid"]
+    for caption in ("#lead figcaption", "#layers figcaption"):
+        assert "olid: seed 0, broken: seed 1" in page.locator(caption).first.inner_text()
+
+
+def test_models_with_the_same_sites_share_an_axis_that_names_them(opened, tmp_path):
+    """Ticks are sites, as in tables and hover texts; no marker is cut by the edge of the chart."""
+    run = report_runs.layers_run(tmp_path / "run", ("org/alpha", "org/beta"))
+    page = opened(write_page([run], tmp_path / "page.html"))
+    chart = page.locator("#layers figure")
+    drawn(chart)
+    found = chart.locator(".plot").evaluate("({ layout }) => layout.xaxis")
+    assert found["title"]["text"] == "block"
+    assert found["ticktext"][:3] == ["emb.", "0", "1"]
+    assert found["range"][0] < found["tickvals"][0]
+    assert found["tickvals"][-1] < found["range"][1]
 
 
 def test_interventions_stand_beside_their_controls(opened, file):
@@ -345,7 +361,7 @@ def test_any_two_of_the_page_are_compared(opened, file):
     section.get_by_label("Before", exact=True).select_option(label="org/series, step 0")
     assert "compare.first=" in page.url
     section.get_by_label("After", exact=True).select_option(label="org/series, step 5,000")
-    assert section.locator(".panel h3").inner_text() == "3 of 3 changed by more than their interval"
+    assert section.locator(".panel h3").inner_text() == "3 of 3 differences have an interval that excludes 0"
 
 
 def test_fifty_runs_of_a_large_model_open(opened, tmp_path, capsys):
@@ -377,7 +393,7 @@ def test_every_chart_reads_as_a_table(opened, file):
     assert page.locator("figure:not(:has(details))").count() == 0
 
 
-def test_parts_of_blocks_stand_at_their_blocks_and_layers_are_whole_numbers(opened, tmp_path):
+def test_parts_of_blocks_stand_at_their_blocks_which_are_named(opened, tmp_path):
     rows = []
     for k, site in enumerate(["embeddings", "block.0", "block.1", "block.2"]):
         rows += report_runs.site_rows("m", site, k - 1 if k else None, 0.1 * k)
@@ -391,5 +407,5 @@ def test_parts_of_blocks_stand_at_their_blocks_and_layers_are_whole_numbers(open
     chart = figure(page, "Average cosine")
     lines = {line["name"]: line["x"] for line in drawn(chart) if line["mode"] == "lines+markers"}
     assert lines == {"m": [0, 1, 2, 3], "m, attention": [1, 2, 3], "m, mlp": [1, 2, 3]}
-    assert chart.locator(".xtick text").all_text_contents() == ["0", "1", "2", "3"]
+    assert chart.locator(".xtick text").all_text_contents() == ["emb.", "0", "1", "2"]
     assert "< 0.083" in page.locator("#drift table").last.inner_text()

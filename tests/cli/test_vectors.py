@@ -47,6 +47,13 @@ def test_the_table_groups_metrics_and_names_the_run(command, vectors_file: Path,
     assert "nan" not in lowered.split()
 
 
+def test_all_tables_say_each_line_once(command, vectors_file: Path, tmp_path: Path) -> None:
+    few = command("vectors", vectors_file, "--out", tmp_path / "run").out.splitlines()
+    everything = command("show", tmp_path / "run", "--all").out.splitlines()
+    for name in ("average cosine  ", "IsoScore  ", "hubness  "):
+        assert [sum(line.startswith(name) for line in told) for told in (few, everything)] == [1, 1]
+
+
 def test_without_out_the_run_goes_under_the_working_directory(command, vectors_file: Path, monkeypatch) -> None:
     monkeypatch.chdir(vectors_file.parent)
     first = command("vectors", "x.npy", "--json", "--no-neighbours")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -187,6 +188,14 @@ def test_many_sites_are_counted_and_the_largest_is_named() -> None:
     assert "largest at block.2" in found.sentence
     one = measured(normal(1000)).verdict
     assert verdict_of_many({"block.0": one}) == one
+
+
+def test_a_narrow_interval_keeps_its_width_in_the_sentence() -> None:
+    found = measured(normal(1000) + 2.0).verdict
+    value, low, high = re.findall(r"cosine ([\d.]+) .*interval ([\d.]+) to ([\d.]+)", found.sentence)[0]
+    assert float(low) < float(value) < float(high)
+    many = verdict_of_many({"block.0": found, "block.1": measured(normal(1000)).verdict}).sentence
+    assert f"block.0: {value} ({low} to {high})" in many
 
 
 def test_notes_follow_what_was_measured() -> None:

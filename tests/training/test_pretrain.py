@@ -135,11 +135,11 @@ def test_a_training_that_was_killed_twice_ends_with_the_same_weights(text: str, 
     assert "starts at step 0" in first
     assert not (killed / "seed-0" / "checkpoint-60").exists()
     second = run_killed(path, killed, "publish")
-    assert "goes on at step 10" in second  # the state of step 15 was never whole
+    assert "continues at step 10" in second  # the state of step 15 was never whole
     lines: list[str] = []
     pretrain(recipe, killed, announce=lines.append)
 
-    assert "goes on at step" in lines[0]
+    assert "continues at step" in lines[0]
     assert_same_series(whole, killed)
     lines.clear()
     pretrain(recipe, killed, announce=lines.append)
@@ -234,7 +234,7 @@ def test_a_signal_saves_the_state_and_nothing_is_lost(text: str, tmp_path, numbe
     assert "Traceback" not in ended.err
     lines: list[str] = []
     pretrain(recipe, tmp_path / "parts", announce=lines.append)
-    assert lines == ["seed 0: goes on at step 6"], "the step that was running when the signal came is not lost"
+    assert lines == ["seed 0: continues at step 6"], "the step that was running when the signal came is not lost"
     assert_same_series(tmp_path / "whole", tmp_path / "parts")
     assert not (tmp_path / "parts" / "seed-0" / "resume").exists()
 

@@ -26,7 +26,7 @@ def sentence_on(words: tuple[str, ...], numbers: Numbers, things: str, limits: T
 
 def _of_word(word: str, numbers: Numbers, things: str, limits: Thresholds) -> str:
     if word == "drifted":
-        return f"{_cosine(numbers, things)}{_energy(numbers)}, so a cosine means little until the mean is removed"
+        return f"{_cosine(numbers, things)}{_energy(numbers)}, so compare a cosine with this average, not with 0"
     if word == "looks drifted":
         return _cosine(numbers, things)
     if word == "too few sequences to be sure":
@@ -48,14 +48,16 @@ def _cosine(numbers: Numbers, things: str) -> str:
     cosine = numbers["mean_cosine"]
     spread = "" if cosine.null_sd is None else f" ± {cosine.null_sd:.1g}"
     against = f"{_support(numbers)}, isotropic: 0{spread}"
-    return f"two {things} drawn at random have cosine {short(cosine.value)} on average ({against})"
+    value = apart(cosine.value, cosine.low, cosine.high)[0]
+    return f"two {things} drawn at random have cosine {value} on average ({against})"
 
 
 def _support(numbers: Numbers) -> str:
     """The interval of the average cosine, or why there is none and what was asked instead."""
     cosine, sequences, p = numbers["mean_cosine"], _value(numbers, "sequences"), _value(numbers, "rayleigh_p")
     if cosine.low is not None:
-        return f"95 % interval {short(cosine.low)} to {short(cosine.high)}"
+        _, low, high = apart(cosine.value, cosine.low, cosine.high)
+        return f"95 % interval {low} to {high}"
     known = "no interval" if sequences is None else f"no interval from {sequences:.0f} sequences"
     return known if p is None else f"{known}, Rayleigh p {'< 1e-12' if p < 1e-12 else f'= {p:.1g}'}"
 
@@ -69,6 +71,24 @@ def short(value: float | None) -> str:
     if value is None:
         return "missing"
     return f"{value:.2f}" if abs(value) >= 0.005 else f"{value:.1g}"
+
+
+def apart(value: float | None, low: float | None, high: float | None) -> tuple[str, str, str]:
+    """A value and its interval with two decimals, or with as many as show that the interval has a width.
+
+    >>> apart(0.5227, 0.5132, 0.5322)
+    ('0.52', '0.51', '0.53')
+    >>> apart(0.9781, 0.9771, 0.9791), apart(-0.0001, -0.0003, 0.0002)
+    (('0.978', '0.977', '0.979'), ('-0.0001', '-0.0003', '0.0002'))
+    """
+    plain = short(value), short(low), short(high)
+    if value is None or low is None or high is None or not low < value < high:
+        return plain
+    for places in range(2, 7):
+        written = f"{value:z.{places}f}", f"{low:z.{places}f}", f"{high:z.{places}f}"
+        if len(set(written)) == 3:
+            return written
+    return plain
 
 
 def _energy(numbers: Numbers) -> str:
@@ -121,5 +141,6 @@ def sentence_on_many(counts: Mapping[str, int], total: int, site: str | None, la
     parts = ", ".join([known[0].upper() + known[1:], *(f"{word} at {count}" for word, count in others)])
     if largest is None or largest.value is None:
         return f"{parts}."
-    ends = "" if largest.low is None else f" ({short(largest.low)} to {short(largest.high)})"
-    return f"{parts}; the average cosine is largest at {site}: {short(largest.value)}{ends}."
+    value, low, high = apart(largest.value, largest.low, largest.high)
+    ends = "" if largest.low is None else f" ({low} to {high})"
+    return f"{parts}; the average cosine is largest at {site}: {value}{ends}."

@@ -29,14 +29,16 @@ def tell(study: Study | None, measurement: Measurement, *, everything: bool = Fa
     _say(out, f"{measurement.command}: {sentence_of(measurement.verdict)}".removesuffix(": "), style="bold")
     for line in story.header:
         _say(out, line) if line else None
-    for table in [*story.tables, *(story.more if everything else ())]:
+    for table in story.whole() if everything else story.tables:
+        _say(out, "")
         out.print(drawn(table, out.width), crop=False)
+    if story.tables:
+        _say(out, "")
     for line in story.lines:
         _say(out, line)
     for note in measurement.notes:
         _say(out, f"note: {note}", style="yellow")
-    if story.more and not everything:
-        hidden = sum(len(table.cells) for table in story.more)
+    if (hidden := story.left_out()) and not everything:
         _say(out, f"{hidden} more line{'s' * (hidden != 1)} with --all")
     if measurement.run is not None:
         _say(out, f"run: {measurement.run.folder}")
@@ -62,7 +64,9 @@ def drawn(table: Table, width: int) -> Any:
     from rich.text import Text
 
     title, caption = (Text(printable(text)) if text else None for text in (table.title, table.caption))
-    shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title, caption=caption)
+    shown = RichTable(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), title=title, caption=caption
+    )
     shown.title_justify = shown.caption_justify = "left"
     for place, name in enumerate(table.columns):
         left = place < table.text

@@ -225,7 +225,9 @@ class Hidden(Settings):
     maps: Literal["positions", "flatten"] = option(
         "Convolutional maps: one vector per position, or one per image.", "positions"
     )
-    whisper_window: Literal["speech", "all"] = option("Whisper's encoder: states that hear speech, or all.", "speech")
+    whisper_window: Literal["speech", "all"] = option(
+        "Whisper's encoder: the states of the recording alone, or all.", "speech"
+    )
     parts: bool = option(
         "Also measure what attention and MLP of each block add (block.3.attention, block.3.mlp).", False
     )

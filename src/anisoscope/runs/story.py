@@ -37,6 +37,28 @@ class Story:
     more: Sequence[Table] = ()
     header: Sequence[str] = field(default_factory=tuple)
 
+    def whole(self) -> list[Table]:
+        """Every table; one whose lines all stand in `more` is left out, so that no line is shown twice.
+
+        >>> first, rest = Table(("", "n"), [("b", "2")]), Table(("counts", "n"), [("a", "1"), ("b", "2")])
+        >>> [table.columns[0] for table in Story([first], more=[rest]).whole()]
+        ['counts']
+        """
+        known = {tuple(cells) for table in self.more for cells in table.cells}
+        return [table for table in self.tables if any(tuple(cells) not in known for cells in table.cells)] + [
+            *self.more
+        ]
+
+    def left_out(self) -> int:
+        """How many lines of `more` the first tables do not show.
+
+        >>> first, rest = Table(("", "n"), [("b", "2")]), Table(("counts", "n"), [("a", "1"), ("b", "2")])
+        >>> Story([first], more=[rest]).left_out()
+        1
+        """
+        shown = {tuple(cells) for table in self.tables for cells in table.cells}
+        return sum(tuple(cells) not in shown for table in self.more for cells in table.cells)
+
 
 def number(value: float | None) -> str:
     """Four significant digits, as short as it gets; a dash for what is missing.

@@ -91,13 +91,17 @@ def _wanted(job: Job, x: Any, keys: Any) -> set[str]:
 
 
 def told_hubs(rows: Sequence[Row]) -> tuple[list[Table], list[Table]]:
-    """The tables of hubs to show first, and those to show on request: hubs of an isotropic cloud are no news,
-    and those of named groups have no names."""
+    """The tables of hubs to show first, and those to show on request: hubs of an isotropic cloud are no news.
+
+    Rows of named groups are known by their group alone, and a table of hashes would tell nobody anything.
+    """
     skewed = next((row for row in rows if row.metric == "hubness_cosine"), None)
     plain = skewed is not None and (skewed.value or 0.0) <= BEYOND * (skewed.null or 0.0)
     tables = hub_table(rows)
     nameless = all(row.note.startswith(f"{KEY} ") for row in rows if row.metric.endswith("hub_occurrence"))
-    return ([], tables) if plain or nameless else (tables, [])
+    if nameless:
+        return [], []
+    return ([], tables) if plain else (tables, [])
 
 
 def hub_table(rows: Sequence[Row]) -> list[Table]:

@@ -45,7 +45,7 @@ def measure(job: Job) -> Findings:
     arrays = {"cosine": edges} | {f"density.{d}": np.asarray(null.cosine_density(edges, d)) for d in settings.dim}
     protocol = {"law": "independent vectors of uniform direction; Gaussian norms for the spectrum", "n": settings.n}
     quantiles = ", ".join(f"{row.value:.3f} ({row.site})" for row in rows if row.metric == "cosine_q95")
-    sentence = f"If isotropic, 95 % of pairs have a cosine below {quantiles}."
+    sentence = f"If vectors are isotropic, 95 % of pairs have a cosine below {quantiles}."
     return Findings(rows, sentence, arrays=arrays, protocol=protocol)
 
 

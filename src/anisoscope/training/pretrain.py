@@ -106,7 +106,7 @@ def train_seed(recipe: Recipe, data: TrainingData, seed: int, folder: Path, *, w
     from anisoscope.training.trainer import make_trainer
 
     start, state = last_state(folder / "resume")
-    announce(f"seed {seed}: {'goes on' if state else 'starts'} at step {start}")
+    announce(f"seed {seed}: {'continues' if state else 'starts'} at step {start}")
     folder.mkdir(parents=True, exist_ok=True)
     with quiet(), track(what, total=recipe.steps - start, unit="steps") as bar:
         model = make_model(recipe, data, seed)

@@ -94,7 +94,7 @@ class Recipe(Settings):
 
     steps: int = option("Steps of training.", 4096, ge=1, le=10**9)
     batch: int = option("Sequences or images per step.", 16, ge=1, le=2**20)
-    seeds: Seeds = option("Seeds to train one after the other, as 0,1,2 or 0-4.", [0], min_length=1)
+    seeds: Seeds = option("Seeds to train one after the other, such as 0,1,2 or 0-4.", [0], min_length=1)
     optimiser: Optimiser = option("AdamW; or another one, of the embeddings or of the matrices of the blocks.", "adamw")
     learning_rate: float = _real("Highest learning rate.", 2e-3, gt=0)
     schedule: Literal["linear", "cosine", "constant"] = option("Learning rate after the warm-up.", "linear")

@@ -97,8 +97,8 @@ def test_every_study_has_a_card_with_numbers_that_says_its_name_once(tmp_path, m
 
 def test_one_cloud_is_not_said_to_lie_at_itself(tmp_path):
     sentence, (card,) = told([report_runs.vectors_run(tmp_path / "words")])
-    assert sentence == "Two of the 4,096 vectors in words have a cosine of 0.4 (0.38 to 0.42) on average; " + (
-        "isotropic ones would have 0."
+    assert sentence == "Any two of the 4,096 vectors in words have cosine 0.40 (0.38 to 0.42) on average; " + (
+        "isotropic vectors would have 0."
     )
     assert card.title == "words"
     assert [(fact.name, fact.where) for fact in card.facts] == [("average cosine", "")]
@@ -153,7 +153,7 @@ def test_two_clouds_speak_of_each_other_and_a_page_of_files_bears_their_names(tm
     _, (card,) = told([found.run])
     assert "between them" in card.verdict
     page = page_html([found.run, report_runs.variants_run(tmp_path / "arms")])
-    assert '<h1 id="summary-title">pair and 1 more</h1>' in page
+    assert '<h1 id="summary-title">pair and arms</h1>' in page
 
 
 def test_the_title_counts_models_as_the_line_above_it(tmp_path):

@@ -110,7 +110,7 @@ def test_centring_brings_a_high_floor_down(file):
     for name in ("centred", "without_top", "whitened"):
         assert abs(floor[name].value) < 0.03
     assert str(found.verdict).startswith("Unrelated pairs have cosine 0.")
-    assert "only labelled pairs can say" in str(found.verdict)
+    assert "only labelled pairs (--pairs) can tell" in str(found.verdict)
 
 
 def test_pairs_within_a_group_are_left_out(cloud, tmp_path):

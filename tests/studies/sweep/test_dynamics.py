@@ -131,7 +131,7 @@ def test_heads_beyond_the_null_are_counted() -> None:
     assert agreeing(rows) == (1, 1, 3)
     assert agreeing([]) is None
     before = [row(head, 0.0, 0) for head in range(3)]
-    assert "0 → 2 of 3 (1 common, 1 opposite" in training_verdict(before + rows)
+    assert "0 → 2 of 3 (1 the same, 1 opposite" in training_verdict(before + rows)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +150,14 @@ def test_the_story_of_a_training_is_its_extremes(course: tuple[float, ...], told
     about = {"site": "block.0", "layer": 0, "metric": "mean_cosine"}
     rows = [Row(step=step, value=value, **about) for step, value in zip((0, 64, 8192), course, strict=True)]
     assert training_verdict(rows).startswith(f"The highest average cosine of a block is {told}")
+
+
+def test_several_seeds_are_said_to_be_averaged() -> None:
+    about = {"site": "block.0", "layer": 0, "metric": "mean_cosine"}
+    rows = [Row(step=step, seed=seed, value=0.1 + 0.1 * seed, **about) for step in (0, 8) for seed in (0, 1)]
+    assert training_verdict(rows) == (
+        "The highest average cosine of a block (mean of 2 seeds) is 0.15 at step 0 and 0.15 at step 8."
+    )
 
 
 # -- sweeps ------------------------------------------------------------------------------------------------------------

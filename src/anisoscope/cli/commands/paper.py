@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 Named = Annotated[
-    list[str] | None, typer.Argument(metavar="FIGURE", help="Figures by name, as 1 6a 13 M2; all by default.")
+    list[str] | None, typer.Argument(metavar="FIGURE", help="Figures by name, such as 1 6a 13 M2; all by default.")
 ]
 AtScale = Annotated[
     str,
@@ -41,9 +41,13 @@ Mirror = Annotated[
 Text = Annotated[
     list[str] | None, typer.Option(metavar="PATH", help="Text to read (default at hub scale: WikiText-103).")
 ]
-Speech = Annotated[list[str] | None, typer.Option(metavar="PATH", help="Folder of speech, as Common Voice validation.")]
-Images = Annotated[list[str] | None, typer.Option(metavar="PATH", help="Folder of images, as ImageNet validation.")]
-Device = Annotated[str, typer.Option(help="Where models run, as cpu or cuda.")]
+Speech = Annotated[
+    list[str] | None, typer.Option(metavar="PATH", help="Folder of speech, such as Common Voice validation.")
+]
+Images = Annotated[
+    list[str] | None, typer.Option(metavar="PATH", help="Folder of images, such as ImageNet validation.")
+]
+Device = Annotated[str, typer.Option(help="Where models run, such as cpu or cuda.")]
 Trust = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run code that comes with a checkpoint (CrystalCoder).")
 ]

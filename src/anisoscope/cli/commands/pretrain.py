@@ -17,8 +17,8 @@ HELP = """
 Train a small model from scratch and keep checkpoints on a log grid, step 0 included.
 
 The folder OUT holds recipe.toml, which repeats the training, and per seed a log and checkpoint folders that
-transformers and every anisoscope command read. A training that was killed goes on when the command is repeated,
-to the same weights.
+transformers and every anisoscope command read. If it is killed, repeat the command: the training
+continues and ends with the same weights.
 
 Examples:
   anisoscope pretrain --arch bert --data enwik8 --steps 8192 --seeds 0,1 --out series
@@ -31,7 +31,7 @@ _SHARED = ("csv", "force", "json")
 
 def _parameters() -> list[inspect.Parameter]:
     """Where the training goes and what it repeats, then the fields of the recipe, all of them optional."""
-    out = typer.Option("--out", "-o", help="Folder of the training; one that is there goes on.")
+    out = typer.Option("--out", "-o", help="Folder of the training; a training that is there continues.")
     recipe = typer.Option("--recipe", help="A recipe.toml to repeat; options given here override it.")
     own = [
         inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from anisoscope.inference.sentences import apart
 from anisoscope.report.figures.final_norm import ABLATED
 from anisoscope.report.page.data import Subject
 from anisoscope.runs.measurement import verdict_of
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
 
+EMBEDDED = "embedded series"
 NOT_MODELS = (
     *("vectors", "calibrate", "advise", "null", "block", "compare", "gate", "intervene", "variants", "vocabulary"),
 )
@@ -58,10 +60,12 @@ def _training(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Sub
         top, last = highest(mine), max(row.step or 0 for row in mine)
         end = highest([row for row in mine if row.step == last])
         name = model or labels[runs.index(run)]
+        name = f"the {name}" if name == EMBEDDED else name
+        seed = f", seed {top.seed}" if len({row.seed for row in mine}) > 1 and top.seed is not None else ""
         if top.step == last:
             said = f"The average cosine of {name} is highest at the end of its training"
-            return f"{said}: {brief(top.value)} at step {last:,} ({top.site})."
-        where = f"{brief(top.value)} at step {top.step:,} ({top.site})"
+            return f"{said}: {brief(top.value)} at step {last:,} ({top.site}{seed})."
+        where = f"{brief(top.value)} at step {top.step:,} ({top.site}{seed})"
         said = f"During training, the average cosine of {name} reaches {where}"
         if top.step == min(row.step or 0 for row in mine):
             said = f"The average cosine of {name} is highest at the beginning: {where}"
@@ -101,7 +105,8 @@ def _models(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subje
 def _with_interval(row: Row) -> str:
     if row.low is None or row.high is None:
         return brief(row.value)
-    return f"{row.value:.3g} ({row.low:.3g} to {row.high:.3g})"
+    value, low, high = apart(row.value, row.low, row.high)
+    return f"{value} ({low} to {high})"
 
 
 def _says(*commands: str) -> Callable[[Sequence[Run], Sequence[str], Sequence[Subject]], str]:
@@ -119,9 +124,9 @@ def _vectors(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subj
         if run.command == "vectors" and (found := cosines(run)):
             top = highest(found)
             name = label if top.site == "vectors" else top.site
-            n = "" if top.n is None else f" of the {top.n:,} vectors"
-            said = f"have a cosine of {_with_interval(top)} on average; isotropic ones would have 0"
-            return f"Two{n} in {name} {said}."
+            which = "vectors" if top.n is None else f"of the {top.n:,} vectors"
+            said = f"have cosine {_with_interval(top)} on average; isotropic vectors would have 0"
+            return f"Any two {which} in {name} {said}."
     return ""
 
 

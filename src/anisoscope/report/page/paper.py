@@ -251,7 +251,8 @@ def _said(said: dict[str, Any], *, stand_ins: bool = False) -> str:
     about = f'<br><span class="about">{escape(said["about"])}</span>' if said["about"] else ""
     on = f" (on {', '.join(said['on'])}, another model of the family)" if said["on"] else ""
     chance = f'<br><span class="about">{escape(said["about_chance"])}</span>' if said["about_chance"] else ""
-    source = f'<span class="about">§&nbsp;{escape(said["section"])}</span>'
+    mark = "§&nbsp;" if said["section"][:1].isdigit() else ""
+    source = f'<span class="about">{mark}{escape(said["section"])}</span>'
     return (
         f'<td>{words} {source}{about}</td><td class="{kind}">{verdict}</td><td>{escape(said["seen"] + on)}{chance}</td>'
     )

@@ -116,7 +116,7 @@ def _judged(number: int, subject: Subject, run: Run, label: str, *, alone: bool)
         len(verdicts),
         cosines,
         course or cosines,
-        _extremes(cosines),
+        _extremes(cosines, "" if len({row.seed for row in rows}) < 2 else f", seed {first}"),
         tuple(notes),
     )
 
@@ -128,11 +128,11 @@ def _course(rows: Sequence[Row]) -> tuple[Row, ...]:
     return tuple(highest([row for row in cosines if row.step == step]) for step in steps) if len(steps) > 1 else ()
 
 
-def _extremes(cosines: Sequence[Row]) -> tuple[Fact, ...]:
+def _extremes(cosines: Sequence[Row], of_seed: str) -> tuple[Fact, ...]:
     if len(cosines) < 2:
         return tuple(of_row("average cosine", row, where=False) for row in cosines)
     nearest = min(cosines, key=lambda row: abs(row.value or 0.0))
-    return of_row("highest cosine", highest(cosines)), of_row("nearest to 0", nearest)
+    return of_row(f"highest cosine{of_seed}", highest(cosines)), of_row(f"nearest to 0{of_seed}", nearest)
 
 
 def _named(run: Run, label: str) -> str:

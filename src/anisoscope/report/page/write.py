@@ -111,7 +111,9 @@ def _title(subjects: Sequence[Subject], labels: Sequence[str], models: int) -> s
         return labels[0]
     names = list(dict.fromkeys(subject.model for subject in subjects if subject.model))
     names, count = (names, models) if subjects and subjects[0].model else (list(labels), len(labels))
-    return names[0] if count == 1 else f"{names[0]} and {count - 1} more"
+    if count <= min(2, len(names)):
+        return " and ".join(names[:count])
+    return f"{names[0]} and {count - 1} more"
 
 
 def _counts(runs: Sequence[Run], models: int) -> str:

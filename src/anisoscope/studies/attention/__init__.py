@@ -127,7 +127,7 @@ STUDY = Study(
     story=story,
     export=_export,
     help="""
-How queries and keys drift, how sharp attention is and what its scores vary by: every layer, every head.
+How queries and keys drift, how sharp attention is, and what makes its scores vary: every layer, every head.
 
 Examples:
   anisoscope attention bert-base-uncased --data wikitext/valid.txt --limit 128

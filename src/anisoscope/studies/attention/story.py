@@ -42,10 +42,10 @@ def attention_verdict(rows: Sequence[Row]) -> str:
     if found is not None:
         above, below, heads = found
         words.append(
-            f"The mean query and the mean key of {above + below} of {heads} heads agree or oppose beyond chance "
-            f"({above} common, {below} opposite; by chance about {0.05 * heads:.1f})"
+            f"In {above + below} of {heads} heads the mean query and the mean key point the same or opposite ways "
+            f"({above} the same, {below} opposite; about {0.05 * heads:.1f} expected by chance)"
         )
-    for metric, name in (("entropy_normalised", "entropy over log n"), ("salience_share", "salience share")):
+    for metric, name in (("entropy_normalised", "attention entropy over log n"), ("salience_share", "salience share")):
         values = sorted(r.value for r in rows if r.metric == metric and r.head is not None and r.value is not None)
         if values:
             middle = (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
@@ -62,7 +62,7 @@ def story(rows: Sequence[Row]) -> Story:
     last = [row for row in rows if not steps or row.step == max(steps)]
     tables = []
     for seed in dict.fromkeys(row.seed for row in last):
-        title = "" if not steps else f"step {max(steps)}" + ("" if seed is None else f", seed {seed}")
+        title = "" if not steps else f"step {max(steps):,}" + ("" if seed is None else f", seed {seed}")
         tables.append(_table([row for row in last if row.seed == seed], title))
     return Story(tables)
 

@@ -120,7 +120,7 @@ def verdict(label: str, rows: Sequence[Row]) -> str:
         said.append(
             f"the largest probability is {last / first:.3g} times as large at N = {norms[-1]:g} as at {norms[0]:g}"
         )
-    return f"{label}: {', '.join(said)}."
+    return f"{label}: {', '.join(said[:-1])}{' and ' if said[1:] else ''}{said[-1]}."
 
 
 STUDY = Study(

@@ -178,8 +178,8 @@ STUDY = Study(
     help="""
 Similarity floor and thresholds of a set of embeddings, and what centring, all-but-the-top or whitening would do.
 
-A model is calibrated on the sentences that the package carries, by topic, or on the texts of --data. With --pairs the
-effect on search is measured, and thresholds hold for new queries. --all prints the percentile of every cosine, and
+A model is calibrated on sentences that come with the package, grouped by topic, or on the texts of --data. With --pairs
+the effect on search is measured, and thresholds hold for new queries. --all prints the percentile of every cosine, and
 three lines of numpy that compute it.
 
 Examples:

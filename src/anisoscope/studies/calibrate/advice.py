@@ -66,8 +66,8 @@ def _by_threshold(thresholds: dict[str, Row], value: dict[tuple[str, str], Row])
         site = min(better, key=lambda name: better[name].value or 0.0)
         to = cosine(better[site].value or 0.0)
         said.append(
-            f"{WORDS[site].capitalize()} lowers it most, to {to}{_cost(value, site)}; whether search gets better only "
-            "labelled pairs can say (--pairs)."
+            f"{WORDS[site].capitalize()} lowers it most, to {to}{_cost(value, site)}; only labelled pairs (--pairs) "
+            "can tell whether search improves."
         )
     else:
         said.append("No correction lowers the threshold by more than its interval.")
@@ -127,7 +127,11 @@ def story(rows: Sequence[Row]) -> Story:
         (f"threshold at {percent(usual)}", "value", "95 % interval"),
         [[WORDS[row.site], number(row.value), interval(row)] for row in sure],
     )
-    caption = "5 %, 1 %, …: the cosine that this share of unrelated pairs exceeds. Kept: of ten nearest neighbours."
+    exceeded = columns[3] if len(rates) == 1 else ", ".join(columns[3:])
+    caption = (
+        f"{exceeded}: the cosine that this share of unrelated pairs exceeds. Best match: the cosine of the nearest "
+        "vector, on average. Kept: share of the ten nearest neighbours."
+    )
     first, (hubs, others) = Table([*columns, "best match", "kept"], body, caption=caption), told_hubs(rows)
     searched = _search_tables(rows, cells)
     shown, more = (searched[:2], [*searched[2:], *hubs]) if searched else ([intervals, *hubs], [])

@@ -166,7 +166,7 @@ What the norms do: gains and biases, the cosine that they alone imply, cosine be
 
 The final norm, or where there is none (BERT) the norm that every block ends in: measured before and after it, with its
 bias at zero, with its gain at one, and with the common mean removed before it. Checkpoints of one training (names that
-differ in their step alone) are told by step.
+differ only in their step) are distinguished by step.
 
 Examples:
   anisoscope final-norm EleutherAI/pythia-70m

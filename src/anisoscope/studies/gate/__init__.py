@@ -31,7 +31,7 @@ class GateSettings(Data, Opening, Embedding, Sample):
     """What `anisoscope gate` is asked."""
 
     first: str = option(f"{_WHAT}: the original.", argument=True, complete="models", paths=True)
-    second: str = option(f"{_WHAT}: what was made of it.", argument=True, complete="models", paths=True)
+    second: str = option(f"{_WHAT}: the version to be judged.", argument=True, complete="models", paths=True)
     rules: str | None = option(
         "TOML file of rules (default: cosine within 0.02, neighbours at least 0.95, directions 0.99).", None, paths=True
     )
@@ -109,7 +109,7 @@ def _sentence(verdicts: Sequence[Verdict]) -> str:
     """Holds, fails or cannot say, and because of what."""
     said = overall(verdicts)
     if said == HOLDS:
-        return f"Holds: all {len(verdicts)} rules are kept."
+        return f"Holds: all {len(verdicts)} rules are met."
     decided = [one for one in verdicts if one["outcome"] == said]
     words = "are broken" if said == FAILS else "cannot be decided on this data"
     first = decided[0]
@@ -149,7 +149,7 @@ STUDY = Study(
     help="""
 May this be released? Equivalence tests between an original and its fine-tune, port or quantised form.
 
-Ends with 0 where every rule holds, 1 where one fails, 2 where the data cannot say (or the command is wrong).
+Exits with 0 if every rule holds, 1 if one fails, 2 if the data cannot say (or the command is wrong).
 
 Examples:
   anisoscope gate sentence-transformers/all-MiniLM-L6-v2 tuned/ --data texts/

@@ -1,4 +1,4 @@
-"""Remove part of the drift while the model runs, and see what it did.
+"""Remove part of the drift while the model runs, and see what that changes.
 
 Causes, not correlations. Passes over the same windows: the first ones measure what will be taken away (`measuring`),
 the last runs each window untouched and then once for each intervention (`outcomes`):
@@ -123,7 +123,7 @@ STUDY = Study(
     machine=RUNS_MODEL,
     keeps_sums=False,
     help="""
-Remove part of the drift while the model runs, and see what it did: loss, KL, entropy, cosine.
+Remove part of the drift while the model runs, and see what that changes: loss, KL, entropy, cosine.
 
 Each intervention has a control: as large a change in random directions. To continue a killed run, give the same
 command again.

@@ -23,13 +23,13 @@ def training_verdict(rows: Sequence[Row]) -> str:
     before, after = (agreeing([row for row in told if row.step == step]) for step in (steps[0], steps[-1]))
     if before is not None and after is not None:
         words.append(
-            f"heads whose mean query and key agree or oppose beyond chance: {before[0] + before[1]} → "
-            f"{after[0] + after[1]} of {after[2]} ({after[0]} common, {after[1]} opposite; by chance about "
-            f"{0.05 * after[2]:.1f})"
+            f"heads whose mean query and mean key point the same or opposite ways: {before[0] + before[1]} → "
+            f"{after[0] + after[1]} of {after[2]} ({after[0]} the same, {after[1]} opposite; about "
+            f"{0.05 * after[2]:.1f} expected by chance)"
         )
     entropy = along(told, "entropy_normalised")
     if entropy:
-        words.append(f"entropy over log n {entropy[min(entropy)]:.3g} → {entropy[max(entropy)]:.3g}")
+        words.append(f"attention entropy over log n: {entropy[min(entropy)]:.3g} → {entropy[max(entropy)]:.3g}")
     return "; ".join(filter(None, words)) + "."
 
 
@@ -39,7 +39,9 @@ def _path(rows: Sequence[Row], steps: Sequence[int]) -> str:
     if not curve:
         return f"Steps {steps[0]:,} to {steps[-1]:,}"
     first, last = min(curve), max(curve)
-    words = f"The highest average cosine of a block is {curve[first][0]:.2f} at step {first:,}"
+    seeds = len({row.seed for row in rows if row.metric == "mean_cosine" and _of_block(row)})
+    mean = f" (mean of {seeds} seeds)" if seeds > 1 else ""
+    words = f"The highest average cosine of a block{mean} is {curve[first][0]:.2f} at step {first:,}"
     if first == last:
         return words
     top = max(curve, key=lambda step: curve[step][0])

@@ -64,8 +64,8 @@ class VariantsSettings(Settings):
     )
     arms: list[str] = option("Only these arms, the control first: softmax,gated.", [], commas=True)
     steps: int = option("Steps of each training.", 4096, ge=1, le=10**9)
-    seeds: Seeds = option("Seeds of each arm, as 0,1,2 or 0-4.", [0, 1, 2], min_length=1)
-    recipe: dict[str, Any] = option("Fields of every arm's recipe, as hidden=96; see `pretrain --help`.", {})
+    seeds: Seeds = option("Seeds of each arm, such as 0,1,2 or 0-4.", [0, 1, 2], min_length=1)
+    recipe: dict[str, Any] = option("Fields of every arm's recipe, such as hidden=96; see `pretrain --help`.", {})
     texts: list[str] = option("Text to measure on (default: built-in text).", [], paths=True)
     limit: int | None = option("Documents to measure on.", 64, ge=2)
 

@@ -124,7 +124,7 @@ STUDY = Study(
 Measure the input and output vocabulary matrices: I(W) in both conventions, cosine, drift, spectrum.
 
 Raw and centred, against random directions of the same norms; no data is needed. Over checkpoints of one training (names
-that differ in their step alone) this is the measurement of "Anisotropy is Not Inherent to Transformers".
+that differ only in their step) this is the measurement of "Anisotropy is Not Inherent to Transformers".
 
 Examples:
   anisoscope vocabulary EleutherAI/pythia-70m

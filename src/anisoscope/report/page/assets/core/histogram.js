@@ -31,7 +31,7 @@ export function marks(found, x, t) {
       xanchor: at < left ? "left" : "right",
       xshift: at < left ? 4 : -4,
       showarrow: false,
-      text: `${text}: ${number(Number(at.toPrecision(2)))}`,
+      text: `${text}: ${Math.abs(at) < 0.01 ? number(Number(at.toPrecision(2))) : at.toFixed(2)}`,
       font: { size: 11.5, color: t.ink },
     })),
   };

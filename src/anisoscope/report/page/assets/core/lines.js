@@ -72,6 +72,13 @@ export function line(x, rows, { colour, name, dash = "solid", symbol = "circle",
   };
 }
 
+// The first of several seeds keeps the line of its model, the others are broken in ways of their own.
+export const SEED_DASHES = ["dash", "dot", "dashdot", "longdash"];
+export const seedDash = (turn, first = "solid") => turn ? SEED_DASHES[(turn - 1) % SEED_DASHES.length] : first;
+export function seedsTold(rows) {
+  const [first, ...others] = distinct(rows.map((i) => T.seed[i]).filter((seed) => seed !== null));
+  return others.length ? `solid: seed ${first}, broken: ${others.length > 1 ? "the others" : `seed ${others[0]}`}` : "";
+}
 const DASHES = { attention: "longdash", mlp: "longdashdot" };
 export const withParts = (rows) => rows.some((i) => T.layer[i] === null && PART.test(T.site[i]));
 
@@ -80,13 +87,21 @@ export function layerTraces(found, t, { relative = false, subjects }) {
   const traces = [], nulls = [];
   for (const subject of subjects) {
     const colour = colourOf(subject, t), opacity = Math.min(0.17, 1.4 / subjects.length);
+    const seeds = distinct(found.get(subject).map((i) => T.seed[i]).filter((seed) => seed !== null));
     let turn = 0;
     for (const [label, rows] of linesOf(found.get(subject))) {
       const place = along(rows), longest = Math.max(...place, 1);
       const order = rows.map((_, k) => k).sort((a, b) => place[a] - place[b]);
       const sorted = order.map((k) => rows[k]), x = order.map((k) => (relative ? place[k] / longest : place[k]));
       const part = ["attention", "mlp"].find((one) => label.includes(one));
-      const dash = part ? DASHES[part] : turn++ && !label.includes("seed") ? "dot" : SUBJECTS[subject].dash;
+      const own = SUBJECTS[subject].dash;
+      const dash = part
+        ? DASHES[part]
+        : /seed \d/.test(label)
+        ? seedDash(seeds.indexOf(T.seed[rows[0]]), own)
+        : turn++
+        ? "dot"
+        : own;
       const size = sorted.length > 40 || part ? 4 : sorted.length > 1 ? 7 : 11;
       const name = labelOf(subject) + (label ? `, ${shown(label)}` : "");
       const width = label.startsWith("seed") || part ? 1.3 : 2;
@@ -184,22 +199,40 @@ function ownNull({ x, rows, at, colour }) {
   };
 }
 
-// Names of sites as ticks where there is one model with one tower and few sites; counted layers elsewhere.
+// Names of sites as ticks where all models agree on them and they are few; counted layers elsewhere.
 export function siteAxis(found, subjects, t, relative = false) {
-  if (relative) return axis(t, "relative depth", { rangemode: "tozero" });
-  const rows = subjects.length ? found.get(subjects[0]) : [];
-  const towers = distinct([...linesOf(rows).keys()].filter((label) => !label.includes("seed")));
-  const sites = distinct(rows.map((i) => T.site[i]));
-  if (subjects.length !== 1 || towers.length > 1 || sites.length > 26) {
-    const most = Math.max(1, ...subjects.flatMap((subject) => along(found.get(subject))));
-    return axis(t, "layer (0: embeddings)", { rangemode: "tozero", ...whole(most) });
+  if (relative) return axis(t, "relative depth", { range: around(1) });
+  const rows = subjects.map((subject) => found.get(subject));
+  const places = rows.map((mine) => along(mine)), most = Math.max(1, ...places.flat());
+  const names = namesAt(rows, places);
+  const towers = rows.some((mine) => [...linesOf(mine).keys()].some((label) => /coder|cross/.test(label)));
+  if (!names || towers || names.size > 26) {
+    return axis(t, "layer (0: embeddings)", { range: around(most), ...whole(most) });
   }
-  const first = sites.map((site) => rows.find((i) => T.site[i] === site)), place = along(rows);
-  const short = (site) => site.replace(/^.*block\.(\d+)$/, "$1").replace("final_norm", "norm");
-  return axis(t, sites.some((site) => /^\d+$/.test(short(site))) ? "block" : "site", {
-    tickvals: first.map((i) => place[rows.indexOf(i)]),
-    ticktext: sites.map((site) => shown(short(site).replace("embeddings", "emb."))),
+  const sorted = [...names].sort((a, b) => a[0] - b[0]);
+  return axis(t, sorted.some(([, name]) => /^\d+$/.test(name)) ? "block" : "site", {
+    tickvals: sorted.map(([place]) => place),
+    ticktext: sorted.map(([, name]) => shown(name)),
+    ...(subjects.length > 1 ? { range: around(most) } : {}),
   });
+}
+
+// From 0 to `most` with room for the markers at both ends.
+const around = (most) => [-0.05 * most, 1.05 * most];
+
+// The site at each place, or null where two sites of different names share one.
+function namesAt(rows, places) {
+  const names = new Map();
+  const short = (site) => site.replace(/^.*block\.(\d+)$/, "$1").replace("final_norm", "norm");
+  for (const [k, mine] of rows.entries()) {
+    for (const [j, i] of mine.entries()) {
+      if (PART.test(T.site[i])) continue;
+      const name = short(T.site[i]).replace("embeddings", "emb."), place = places[k][j];
+      if (names.has(place) && names.get(place) !== name) return null;
+      names.set(place, name);
+    }
+  }
+  return names;
 }
 
 // Steps are spaced evenly, whatever lies between them.

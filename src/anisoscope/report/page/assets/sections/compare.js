@@ -104,14 +104,17 @@ function chartOf(found, t) {
   return {
     data: [trace],
     height: heightFor(found.length, found.length > 20 ? 20 : 30),
-    words: `${found.filter(changed).length} of ${found.length} sites differ by more than their interval.`,
+    words: `${found.filter(changed).length} of ${found.length} sites differ: their interval excludes 0.`,
     table: { head: ["site", "metric", "before", "after", "difference", "low", "high"], rows: found.map(cells) },
     layout: { xaxis: axis(t, "after minus before", zero), yaxis: nameAxis(t, [trace]) },
   };
 }
 
 function table(host, found, metric) {
-  const mine = found.filter((one) => !metric || one.metric === metric), moved = mine.filter(changed).length;
+  const mine = found.filter((one) => !metric || one.metric === metric), sure = mine.filter((one) => one.low !== null);
+  const counted = sure.length
+    ? `${sure.filter(changed).length} of ${mine.length} differences have an interval that excludes 0`
+    : "Differences, without intervals";
   const cells = (
     one,
   ) => [
@@ -125,7 +128,7 @@ function table(host, found, metric) {
   ];
   const head = ["site", "metric", "before", "after", "difference", "95 % interval", "changed?"];
   host.replaceChildren(
-    element("h3", {}, `${moved} of ${mine.length} changed by more than their interval`),
+    element("h3", {}, counted),
     plainTable(head, mine.map(cells), "Before, after, difference"),
   );
 }
@@ -143,8 +146,8 @@ function firstPair() {
 }
 
 const CAPTIONS = {
-  kept: "intervals as the comparison has them: paired by sequence group where the data are the same",
-  free: "intervals combined as if the two were independent; `anisoscope compare` pairs them by sequence",
+  kept: "intervals of anisoscope compare, paired by sequence group where the data are the same",
+  free: "intervals combined as if the two were independent; anisoscope compare pairs them by sequence",
 };
 
 function firstView(found) {
@@ -167,8 +170,8 @@ register({
   name: "Comparison",
   title: "Before and after",
   intro:
-    "Any two runs, models or checkpoints of this page, site by site. An interval that excludes 0 is more than the " +
-    "choice of data explains.",
+    "Any two runs, models or checkpoints of this page, site by site. Where an interval excludes 0, the difference is " +
+    "larger than the choice of data explains.",
   wants: (found) => found.study.has("compare") || firstPair() !== null,
   lead: (found) => found.study.has("compare") && chartOptions(firstView(found).view),
   draw(host, found) {

@@ -56,7 +56,8 @@ function scatter(against, t) {
 // Student's t is infinite where a correlation is exactly ±1; among n! orders no p is below 2/n!.
 function floored(p, n) {
   const orders = Array.from({ length: n }, (_, k) => k + 1).reduce((product, k) => product * k, 1);
-  return p === 0 ? `< ${number(2 / orders)}` : p ?? null;
+  if (p === 0) return `< ${number(2 / orders)}`;
+  return p !== undefined && p !== null && p < 1e-12 ? "< 1e-12" : p ?? null;
 }
 
 // Spearman and Pearson over layers, with their p-values.

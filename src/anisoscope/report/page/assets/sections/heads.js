@@ -82,10 +82,10 @@ function headMap(view, t) {
 
 function caption(view) {
   const rows = rowsOf(view, view.metric), judged = rows.filter((i) => nullReach(i) !== null);
-  const choose = "A click, or the lists below, opens a head.";
+  const choose = "Click a head, or choose it below, for all its numbers.";
   if (!judged.length) return choose;
   const far = judged.filter(beyond).length, reach = number(Number(nullReach(judged[0]).toPrecision(2)));
-  return `${far} of ${judged.length} heads lie beyond ±${reach}, as 5 % would by chance: outlined. ${choose}`;
+  return `${far} of ${judged.length} heads lie beyond ±${reach} (5 % would by chance) and are outlined. ${choose}`;
 }
 
 // The head that stands out most is open from the start.
@@ -107,7 +107,7 @@ function detail(host, view) {
   const part = (i) => T.site[i].replace(/^.*\.head\.\d+\.?/, "") || "head";
   const chance = (i) => [T.null[i], T.null_sd[i], T.n[i], T.note[i]];
   const cells = (i) => [part(i), meaning(T.metric[i]).label, T.value[i], interval(i), ...chance(i)];
-  const names = ["of", "metric", "value", "95 % interval", "null", "its sd", "n", "note"];
+  const names = ["of", "metric", "value", "95 % interval", "null", "null sd", "n", "note"];
   const rows = all.filter((i) => nameOf(i) === view.head).map(cells);
   const kept = names.map((_, k) => k).filter((k) => rows.some((row) => row[k] !== null && row[k] !== ""));
   const several = kept.filter((k) => k > 0 || new Set(rows.map((row) => row[0])).size > 1);

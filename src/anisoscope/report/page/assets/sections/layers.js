@@ -2,10 +2,10 @@
 import { View } from "../core/address.js";
 import { Chart } from "../core/chart.js";
 import { controls, metricOptions, segments, select } from "../core/controls.js";
-import { meaning, pick, T, title } from "../core/data.js";
+import { data, meaning, pick, T, title } from "../core/data.js";
 import { grid } from "../core/dom.js";
 import { layerChart } from "../core/layer_chart.js";
-import { withParts } from "../core/lines.js";
+import { seedsTold, withParts } from "../core/lines.js";
 import { register } from "../core/sections.js";
 import { interval } from "../core/text.js";
 
@@ -51,7 +51,12 @@ register({
     const parts = withParts(rows);
     const chart = new Chart(grid(host), {
       title: () => title(view.metric),
-      caption: () => meaning(view.metric).meaning + (parts ? PARTS : ""),
+      caption: () => {
+        const seeds = seedsTold(data.layered.get(view.metric));
+        return `${meaning(view.metric).meaning}${parts ? PARTS : ""}${
+          seeds && ` ${seeds[0].toUpperCase()}${seeds.slice(1)}.`
+        }`;
+      },
       height: 430,
       build: (t) => layerChart({ ...view, relative: view.depth === "relative" }, t),
     });

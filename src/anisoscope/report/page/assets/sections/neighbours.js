@@ -59,8 +59,9 @@ register({
   order: 45,
   name: "Neighbours",
   title: "Neighbours and hubs, by text",
-  intro: "A sample of the vectors with the text that each was computed from; a token stands in brackets. The picture " +
-    "keeps two of many dimensions, so trust the lists, which use all.",
+  intro:
+    "A sample of the vectors, each with the text it was computed from (a token in brackets). The picture shows two " +
+    "of many dimensions; the lists use all of them, so trust the lists.",
   wants: (found) => found.pictures.neighbours.length > 0,
   draw(host, found) {
     const models = found.pictures.neighbours, numbers = (list) => [...list.keys()];
@@ -83,7 +84,7 @@ register({
     select(bar, "Vector", () => options(numbers(sites()[view.site].text), words), view, "vector");
     const chart = new Chart(grid(host), {
       title: () => `Sampled vectors${where(sites()[view.site].site)}`,
-      caption: () => "hover to read a text, click to see what is nearest to it",
+      caption: () => "hover over a point to read its text, click it to see its nearest neighbours",
       height: 440,
       click: (point) => view.change({ vector: point.customdata }),
       build: (t) => build(models, view, t),

@@ -40,7 +40,7 @@ register({
   leads: 90,
   name: "Null",
   title: "What isotropy looks like",
-  intro: "The law of the cosine of two independent vectors of uniform direction, by dimension.",
+  intro: "How the cosine of two vectors of random direction is distributed, by dimension.",
   wants: (found) => found.study.has("null"),
   lead: (found) => found.pictures.null.length > 0 && law(found.pictures.null),
   draw(host, found) {

@@ -6,7 +6,7 @@ import { depthColour } from "../core/colours.js";
 import { add, data, distinct, meaning, pick, spread, SUBJECTS, T, title, trainings } from "../core/data.js";
 import { grid } from "../core/dom.js";
 import { rowTable } from "../core/files.js";
-import { band, layerTraces, line, nullMarks, siteAxis, stepAxis } from "../core/lines.js";
+import { band, layerTraces, line, nullMarks, seedDash, seedsTold, siteAxis, stepAxis } from "../core/lines.js";
 import { register } from "../core/sections.js";
 import { extremes, number, shown } from "../core/text.js";
 import { peak } from "../core/layer_chart.js";
@@ -21,19 +21,20 @@ function metricsOf(model) {
   return new Set([...data.layered.keys()].filter((metric) => seriesRows(model, metric).length));
 }
 
-// One line for each site and seed; several seeds of a site share its colour.
+// One line for each site and seed; the seeds of a site share its colour and differ in their dashes.
 export function overSteps({ model, metric, step = null, mark = false }, t) {
   const steps = data.steps.get(model), place = new Map(steps.map((one, k) => [one, k]));
   const rows = seriesRows(model, metric), sites = distinct(rows.map((i) => T.site[i])), lines = new Map();
   rows.forEach((i) => add(lines, `${T.site[i]}\n${T.seed[i]}`, i));
-  const traces = [], nulls = [], many = lines.size > sites.length;
+  const traces = [], nulls = [], many = lines.size > sites.length, seeds = distinct(rows.map((i) => T.seed[i]));
   for (const [key, mine] of lines) {
     const [site, seed] = key.split("\n"), k = sites.indexOf(site);
     const colour = depthColour(sites.length > 1 ? k / (sites.length - 1) : 0.7, t);
     mine.sort((a, b) => T.step[a] - T.step[b]);
     const x = mine.map((i) => place.get(T.step[i])), name = shown(many ? `${site}, seed ${seed}` : site);
     if (sites.length <= 8 && !many) traces.push(...band(x, mine, colour, 0.15));
-    traces.push(line(x, mine, { colour, name, size: many ? 4 : 5, width: many ? 1.3 : 2 }));
+    const dash = seedDash(seeds.indexOf(T.seed[mine[0]]));
+    traces.push(line(x, mine, { colour, name, dash, size: many ? 4 : 5, width: many ? 1.6 : 2 }));
     nulls.push({ colour, x, rows: mine });
   }
   const marks = nullMarks(nulls, t, spread(rows.map((i) => T.value[i])));
@@ -92,6 +93,8 @@ const preferred = (model) => {
 };
 const DEPTH = "one line for each site, the first faint and the last strong";
 
+const lineCaption = (model, metric) => [DEPTH, seedsTold(seriesRows(model, metric))].filter(Boolean).join("; ");
+
 register({
   id: "series",
   order: 60,
@@ -103,8 +106,8 @@ register({
   lead() {
     const model = trainings().find((one) => metricsOf(one).has("mean_cosine"));
     return model !== undefined && {
-      title: () => `Average cosine of ${SUBJECTS[model].label} during training`,
-      caption: () => DEPTH,
+      title: () => `Average cosine${trainings().length > 1 ? ` of ${SUBJECTS[model].label}` : ""} during training`,
+      caption: () => lineCaption(model, "mean_cosine"),
       height: 400,
       build: (t) => overSteps({ model, metric: "mean_cosine", mark: true }, t),
     };
@@ -122,12 +125,12 @@ register({
     const box = grid(host, true);
     const over = new Chart(box, {
       title: () => `${title(view.metric)} over training`,
-      caption: () => `${DEPTH}; the step of the slider is marked`,
+      caption: () => `${lineCaption(view.model, view.metric)}; the step of the slider is marked`,
       build: (t) => overSteps(view, t),
     });
     const at = new Chart(box, {
       title: () => `${title(view.metric)} by layer, step ${number(view.step)}`,
-      caption: () => "the first step in grey",
+      caption: () => "grey: the first step",
       build: (t) => atStep(view, t),
     });
     const plane = drawPlane(host, view, found.pictures.series);
