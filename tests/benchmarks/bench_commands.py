@@ -25,7 +25,7 @@ def opened(folder: Path) -> None:
     run = anisoscope.open_run(folder).run
     assert run is not None
     run.table()
-    run.state_arrays()
+    run.state()
 
 
 def started(command: list[str], turns: int) -> list[float]:

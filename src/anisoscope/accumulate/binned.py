@@ -115,12 +115,16 @@ class _Rows:
         d, most = self.x.shape[1], max(1, max(np.diff(edges), default=1))
         found = Binned.empty(len(self.x), self.count, d)
         held, ones, weights = np.empty((2, most, d)), np.ones(d), np.ones((2, most))
+        picked = np.empty((0 if self.order is None else most, d), self.x.dtype)
         add = self._add_several if self.short else self._add_stretch
         with np.errstate(all="ignore"):
             for start, stop in pairwise(edges):
                 size = stop - start
                 z, y, pair = held[0, :size], held[1, :size], weights[:, :size]
-                np.copyto(z, self.x[start:stop] if self.order is None else self.x[self.order[start:stop]])
+                if self.order is None:
+                    np.copyto(z, self.x[start:stop])
+                else:  # all numbers are in range; this mode writes them where they belong at once
+                    np.copyto(z, self.x.take(self.order[start:stop], 0, out=picked[:size], mode="clip"))
                 scale = self._square(z, y, ones, norms := self.norms[start:stop])
                 np.sqrt(norms, out=norms)  # of z, which is x over `scale`
                 np.reciprocal(norms, out=pair[1])

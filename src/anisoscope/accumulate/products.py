@@ -21,7 +21,7 @@ from anisoscope.accumulate.threads import by_slices
 Array = NDArray[np.float64]
 NARROW = 1024  # dimensions above which a product keeps all threads busy
 _ROWS = 1024  # where each thread's share begins: at a multiple
-_NUMBERS = 2**22  # about their mean at a time
+_NUMBERS = 2**21  # about their mean at a time
 
 
 def add_products(
