@@ -18,8 +18,6 @@ BLOCK = 8192
 
 def all_sums(x: np.ndarray, *, spectrum: bool) -> float | None:
     """Every sum that is kept, the reservoir included, and the numbers that follow from them."""
-    import torch
-
     from anisoscope.accumulate.moments import Moments
     from anisoscope.geometry.spectrum import covariance, eigenvalues, isoscore
     from anisoscope.inference.directions import direction_estimate
@@ -27,7 +25,7 @@ def all_sums(x: np.ndarray, *, spectrum: bool) -> float | None:
 
     moments = Moments(x.shape[1], spectrum=spectrum)
     for start in range(0, len(x), BLOCK):
-        moments.update(torch.from_numpy(x[start : start + BLOCK]))
+        moments.update(x[start : start + BLOCK])
     sums = moments.sums()
     if sums.second is None:
         return direction_estimate(lookup("mean_cosine"), sums).value

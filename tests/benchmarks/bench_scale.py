@@ -1,7 +1,7 @@
 """`vectors` at n = 10⁴ … 10⁷, whose cost per vector and memory should not change; and two processes against one.
 
 Every process has one thread, so that two processes have twice what one has. Three times are told: that of the whole
-command, with starting Python, torch and, for Ray, its servers; that of the study, from its manifest, which is without
+command, with starting Python and, for Ray, its servers; that of the study, from its manifest, which is without
 starting Python; and that of the pass alone, with both processes at work on their halves at once.
 """
 
@@ -31,33 +31,31 @@ def write(path: Path, n: int, d: int) -> None:
 
 def one(path: str) -> None:
     """In a process of its own: the sums and metrics of a file."""
-    import torch
-
     import anisoscope
+    from anisoscope.accumulate.threads import use_threads
 
-    torch.set_num_threads(1)
     started = time.perf_counter()
-    anisoscope.vectors(path, neighbours=False)
+    with use_threads(1):
+        anisoscope.vectors(path, neighbours=False)
     print(json.dumps({"seconds": time.perf_counter() - started, "peak": peak_megabytes()}))
 
 
 def pass_alone(path: str, share: str) -> None:
     """In a process of its own: nothing but the sums of a share of a file, after a first block that does not count."""
-    import torch
-
     from anisoscope.accumulate.moments import Moments
+    from anisoscope.accumulate.threads import use_threads
     from anisoscope.inputs.vectors.source import open_vectors
     from anisoscope.runs.work.blocks import blocks_of
     from anisoscope.runs.work.units import parse_shard
 
-    torch.set_num_threads(1)
     source = open_vectors(path)
-    for moments, first in ((Moments(source.dim), True), (Moments(source.dim), False)):
-        started = time.perf_counter()
-        for _, rows in blocks_of(source, parse_shard(share)):
-            moments.update(torch.from_numpy(np.array(rows.x)), start=rows.start)
-            if first:
-                break
+    with use_threads(1):
+        for moments, first in ((Moments(source.dim), True), (Moments(source.dim), False)):
+            started = time.perf_counter()
+            for _, rows in blocks_of(source, parse_shard(share)):
+                moments.update(rows.x, start=rows.start)
+                if first:
+                    break
     print(json.dumps({"seconds": time.perf_counter() - started}))
 
 
