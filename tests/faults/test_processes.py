@@ -152,7 +152,7 @@ def test_an_unforeseen_error_is_short_and_debug_shows_the_rest(
 
 
 def test_a_full_disk_is_named_and_nothing_is_lost(world: Path, tmp_path: Path, command_line, monkeypatch) -> None:
-    import safetensors.torch
+    import safetensors.numpy
     from safetensors import SafetensorError
 
     words = [*cases.words_of("attention", world), "--out", tmp_path / "run"]
@@ -163,7 +163,7 @@ def test_a_full_disk_is_named_and_nothing_is_lost(world: Path, tmp_path: Path, c
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
     with monkeypatch.context() as patched:
-        patched.setattr(safetensors.torch, "save_file", full)
+        patched.setattr(safetensors.numpy, "save_file", full)
         ended = command_line(*words)
     assert ended.code == 1
     assert "No space left" in ended.err

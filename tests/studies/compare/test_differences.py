@@ -188,9 +188,9 @@ def test_runs_of_several_models_keep_every_metric_of_each(original, tmp_path):
 
     def run(name: str, **models: Measurement) -> Measurement:
         state = {
-            f"{model}|{key.partition('|')[2]}": tensor.clone()
+            f"{model}|{key.partition('|')[2]}": array.copy()
             for model, m in models.items()
-            for key, tensor in m.state.items()
+            for key, array in m.state.items()
         }
         rows = tuple(replace(row, model=model) for model, m in models.items() for row in m.rows)
         data = {model: next(iter(m.data.values())) for model, m in models.items()}

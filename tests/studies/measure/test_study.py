@@ -285,7 +285,7 @@ def test_flattened_maps_are_one_vector_an_image_and_build_no_square_matrix(data,
         assert found.value("mean_cosine", site=site) == pytest.approx(average_cosine(flat), abs=1e-6)
         assert found.value("dimension", site=site) == flat.shape[1]
     assert found.run is not None
-    squares = [name for name, kept in found.run.state().items() if kept.dim() == 2 and len(kept) == kept.shape[1]]
+    squares = [name for name, kept in found.run.state().items() if kept.ndim == 2 and len(kept) == kept.shape[1]]
     assert squares == []
 
 
