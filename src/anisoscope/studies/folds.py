@@ -199,7 +199,7 @@ def split_folds(part: Part) -> Split:
         _held([moments[name] for name in apart]),
         n_fit,
         n,
-        tuple(left_out(list(sums.values()))),
+        (*left_out(list(sums.values())), *_unfit(list(moments.values()))),
     )
     check_directions(found.fitted, found.held.rows)
     return found
@@ -210,6 +210,12 @@ def check_directions(fitted: corrections.Corrections, rows: NDArray[np.floating]
     d = rows.shape[1]
     if d < 2:
         raise InputError("vectors of one dimension have no directions to compare", got=f"d = {d}", expected="d ≥ 2")
+    if not len(rows):
+        raise InputError(
+            "no vector can be kept in a sample",
+            expected="largest entries between 1e-30 and 3e38, as single precision holds them",
+            do="multiply all vectors by one number: cosines stay what they are",
+        )
     if not fitted.leaves("centre", rows.astype(float)):
         raise InputError("all vectors are equal: there is nothing to compare", got=f"{len(rows)} of them")
 
@@ -237,6 +243,11 @@ def left_out(sums: Sequence[Any]) -> list[str]:
     zero, broken = sum(one.zero for one in sums), sum(one.nonfinite for one in sums)
     counts = {"zero vectors": zero, "vectors with NaN or infinite entries": broken}
     return [f"{count} {what} left out" for what, count in counts.items() if count]
+
+
+def _unfit(moments: Sequence[Moments]) -> list[str]:
+    count = sum(one.reservoir.unfit for one in moments)
+    return [f"{count} vectors that float32 cannot hold are not in the sample"] if count else []
 
 
 def kinds() -> dict[str, Any]:
