@@ -266,6 +266,7 @@ def test_shards_of_a_calibration_with_pairs_add_up(tmp_path):
     for k, out in enumerate(shards):
         anisoscope.calibrate(tmp_path / "x.npy", **asked, shard=f"{k}/2", out=out)  # no share holds a whole pair
     merged = anisoscope.merge(shards, tmp_path / "merged")
+    assert merged.notes == whole.notes  # without what single shares said of themselves
     for metric in ("ndcg", "floor_mean"):
         assert value(merged, "raw", metric) == pytest.approx(value(whole, "raw", metric), abs=1e-9)
 
