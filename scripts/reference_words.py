@@ -70,6 +70,7 @@ MANIFEST_MEANINGS = {
     "notes": "remarks, as printed",
     "about": "what the sums are of, by model; `merge` reads it",
     "shard": "`0/8` for one share of the data, otherwise null",
+    "remarks": "those of the notes that come from sources, not from sums; `merge` keeps them",
     "in_memory": "settings that were Python objects: such a run cannot be repeated from its file",
     "rows": "number of rows of the table",
     "seconds": "how long it took; null where unknown",
