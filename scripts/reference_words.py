@@ -123,7 +123,7 @@ FILES = {
 
 COMMANDS = """\
 `anisoscope COMMAND --help` prints what is listed here. With `--json`, standard output holds exactly one object
-([schema](schema.json)); progress goes to standard error. A list is written with commas or by repeating the option. Exit
+(of a study: [schema](schema.json)); progress goes to standard error. A list is written with commas or by repeating the option. Exit
 codes are under [Errors](errors.md)."""
 
 TABLE = """\

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 OBSERVER = "folds"
 HELD_OUT = 1024
 FEWEST = 64
+WIDEST = 65_536  # dimensions of which there are second moments, or a sketch of them
 _ONLY_VECTORS = (".npy", ".npz", ".safetensors")  # files that hold no texts
 
 
@@ -180,8 +181,11 @@ def split_folds(part: Part) -> Split:
     sums = {name: one.sums() for name, one in moments.items()}
     n, d = sum(one.n for one in sums.values()), max((one.d for one in moments.values()), default=0)
     if n < FEWEST or any(one.second is None and one.sketch is None for one in sums.values()):
+        if n >= FEWEST and d <= WIDEST:
+            do = "multiply all vectors by one number: cosines stay what they are"
+            raise InputError("norms so large or so small that their squares cannot be summed", do=do)
         got = f"{n} vectors" if n < FEWEST else f"{d} dimensions"
-        expected = f"at least {FEWEST} vectors, at most 65,536 dimensions"
+        expected = f"at least {FEWEST} vectors, at most {WIDEST:,} dimensions"
         raise InputError("too few vectors, or too wide", got=got, expected=expected)
     names = list(moments)
     apart = names[:1] if sums[names[0]].n >= HELD_OUT // 2 else names[: len(names) // 2]

@@ -183,6 +183,22 @@ def test_groups_are_one_for_each_row_and_none_is_missing():
         Remedy("centre").fit(CLOUD, groups=[None] * N)
 
 
+@pytest.mark.parametrize(
+    ("made", "given", "words"),
+    [
+        ({"sample": 3}, {"x": CLOUD}, "'sample' is wrong"),
+        ({"seed": -1}, {"x": CLOUD}, "'seed' is wrong"),
+        ({"dims": 1.5}, {"x": CLOUD}, "whole number"),
+        ({}, {"x": CLOUD, "queries": CLOUD[:, :3]}, "queries of another dimension"),
+        ({}, {"x": [[1.0, 2.0], [3.0]]}, "not a matrix"),
+        ({}, {"x": CLOUD * 1e200}, "squares cannot be summed"),
+    ],
+)
+def test_what_makes_no_remedy_is_refused_in_words(made, given, words):
+    with pytest.raises((UsageError, InputError), match=words):
+        Remedy("whiten", **made).fit(**given).fitted()
+
+
 def test_tensors_are_arrays():
     half = torch.from_numpy(CLOUD).bfloat16().requires_grad_()
     remedy = Remedy("centre").fit(half)

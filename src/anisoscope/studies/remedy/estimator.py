@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from anisoscope.errors import InputError, StoreError, UsageError
 from anisoscope.geometry.corrections import METHODS, Affine
 from anisoscope.inputs.vectors.memory import check_labels, row_labels, unmasked, values_of_tensor
+from anisoscope.runs.settings import Sample
 
 LEVELS = np.concatenate([np.linspace(0, 0.99, 100), 1 - np.geomspace(0.009, 1e-5, 60)])
 """At which the floor is kept; finer where thresholds are looked for."""
@@ -56,6 +57,9 @@ class Remedy:
     def __post_init__(self) -> None:
         if self.method not in (*METHODS, "best", "none"):
             raise UsageError("no such method", got=self.method, expected=", ".join((*METHODS, "best")))
+        if self.dims is not None and not isinstance(self.dims, int | np.integer):
+            raise UsageError("dimensions are counted", got=self.dims, expected="a whole number")
+        Sample.check({"sample": self.sample, "seed": self.seed}, command="Remedy")
 
     def fit(
         self, x: ArrayLike, y: Any = None, *, groups: Sequence[Any] | None = None, queries: ArrayLike | None = None
@@ -79,7 +83,10 @@ class Remedy:
             )
         self._add("rows", x, groups)
         if queries is not None:
-            self._add("queries", queries, None)
+            asked = _rows(queries)
+            if asked.shape[1:] != (d := np.shape(x)[1:]):
+                raise UsageError("queries of another dimension", got=f"shape {asked.shape}", expected=f"(n, {d[0]})")
+            self._add("queries", asked, None)
         self.map = self.query_mean = None
         return self
 
@@ -257,7 +264,10 @@ def _directions(made: Affine, x: NDArray[np.float64]) -> NDArray[np.float64]:
 def _rows(x: Any) -> NDArray[Any]:
     if type(x).__module__.partition(".")[0] == "torch":
         return values_of_tensor(x)
-    rows = unmasked(x) if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
+    try:
+        rows = unmasked(x) if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
+    except ValueError:  # rows of several lengths
+        raise UsageError("not a matrix of vectors", got=type(x).__name__, expected="(n, d)") from None
     if rows.dtype.kind not in "biuf":
         raise UsageError("not an array of real numbers", got=f"dtype {rows.dtype}", expected="floats or integers")
     return rows
