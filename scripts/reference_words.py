@@ -123,8 +123,8 @@ FILES = {
 
 COMMANDS = """\
 `anisoscope COMMAND --help` prints what is listed here. With `--json`, standard output holds exactly one object
-(of a study: [schema](schema.json)); progress goes to standard error. A list is written with commas or by repeating the option. Exit
-codes are under [Errors](errors.md)."""
+(of a study: [schema](schema.json)); progress goes to standard error. A list is written with commas or by repeating
+the option. Exit codes are under [Errors](errors.md)."""
 
 TABLE = """\
 One row is one measurement: a metric at a site, with its interval, its isotropic null, its n and its protocol. A missing
