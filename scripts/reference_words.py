@@ -70,6 +70,7 @@ MANIFEST_MEANINGS = {
     "notes": "remarks, as printed",
     "about": "what the sums are of, by model; `merge` reads it",
     "shard": "`0/8` for one share of the data, otherwise null",
+    "remarks": "those of the notes that come from sources, not from sums; `merge` keeps them",
     "in_memory": "settings that were Python objects: such a run cannot be repeated from its file",
     "rows": "number of rows of the table",
     "seconds": "how long it took; null where unknown",
@@ -122,8 +123,8 @@ FILES = {
 
 COMMANDS = """\
 `anisoscope COMMAND --help` prints what is listed here. With `--json`, standard output holds exactly one object
-([schema](schema.json)); progress goes to standard error. A list is written with commas or by repeating the option. Exit
-codes are under [Errors](errors.md)."""
+(of a study: [schema](schema.json)); progress goes to standard error. A list is written with commas or by repeating
+the option. Exit codes are under [Errors](errors.md)."""
 
 TABLE = """\
 One row is one measurement: a metric at a site, with its interval, its isotropic null, its n and its protocol. A missing

@@ -78,3 +78,21 @@ def test_a_csv_that_cannot_be_written_is_named(command, vectors_file: Path, tmp_
     ended = command("vectors", vectors_file, "--no-neighbours", "--out", tmp_path / "run", "--csv", target)
     assert ended.code == 1
     assert str(target) in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["calibrate", "x.npy", "--rate", "2"], "'rate' is wrong\n  got:      '2'\n  expected: a number, 0 < rate < 1"),
+        (["vectors", "x.npy", "--sample", "3"], "expected: a whole number, 64 ≤ sample ≤ 16,777,216"),
+        (["vectors", "x.npy", "--seed", "x"], "got:      'x'\n  expected: a whole number, 0 ≤ seed"),
+        (["null", "--dim", "0"], "expected: a whole number, 2 ≤ dim ≤ 1,000,000"),
+        (["measure", "gpt2", "--length", "nan"], "expected: a number, length > 0"),
+        (["measure", "gpt2", "--workers", "0"], "expected: a whole number, workers ≥ 1"),
+        (["block", "--norms", "1"], "expected: at least 2"),
+    ],
+)
+def test_a_number_outside_its_limits_is_answered_with_the_limits(command_line, arguments, words):
+    ended = command_line(*arguments)
+    assert ended.code == 2
+    assert words in ended.err

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sentence_transformers import SentenceTransformer
 from sklearn.metrics import ndcg_score
@@ -192,6 +194,49 @@ def test_an_id_of_two_different_vectors_is_refused_and_copies_are_one(tmp_path):
         anisoscope.calibrate(tmp_path / "x.jsonl", ids="id", pairs=pairs)
 
 
+@pytest.mark.parametrize("alike", [True, False])
+def test_an_id_of_two_vectors_in_different_shares_is_refused_when_they_are_merged(tmp_path, alike):
+    x = np.concatenate([DOCUMENTS, np.random.default_rng(5).standard_normal((400, D)).astype(np.float32)])
+    x[-1] = x[0 if alike else 1]
+    ids = [*map(str, range(len(x) - 1)), "0"]
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), D)
+    pq.write_table(pa.table({"id": ids, "v": lists}), tmp_path / "x.parquet", row_group_size=50)
+    pairs = str(table(tmp_path / "p.csv", [(q, q + 50, 1) for q in range(20)]))
+    shards = [tmp_path / f"{k}" for k in range(4)]
+    for k, out in enumerate(shards):
+        anisoscope.calibrate(tmp_path / "x.parquet", ids="id", pairs=pairs, shard=f"{k}/4", out=out)
+    if alike:
+        anisoscope.merge(shards, tmp_path / "merged")
+        return
+    with pytest.raises(InputError, match="same id"):
+        anisoscope.merge(shards, tmp_path / "merged")
+
+
+def test_vectors_beyond_single_precision_are_searched_and_zero_ones_are_called_so(files):
+    large = DOCUMENTS.astype(float)
+    large[:5] *= 1e60
+    np.save(files["files"], large)
+    found = calibrated(files)
+    assert not [note for note in found.notes if "pairs left out" in note]
+    assert any("vectors that float32 cannot hold" in note for note in found.notes)
+    np.save(files["files"], DOCUMENTS.astype(float) * 1e60)
+    with pytest.raises(InputError, match="no vector can be kept in a sample"):
+        calibrated(files)
+    broken = DOCUMENTS.copy()
+    broken[3] = 0
+    np.save(files["files"], broken)
+    files["pairs"].write_text("query,document,label\n0,0,1\n1,3,1\n2,9999,1\n")
+    notes = calibrated(files).notes
+    assert "1 pairs left out: a query or a document has no vector" in notes
+    assert "1 pairs left out: a vector is zero, not finite or too large to have a norm" in notes
+
+
+def test_the_column_of_relevance_is_named_where_there_are_two(files):
+    files["pairs"].write_text("query,document,score,label\n0,0,0.9,0\n1,1,0.2,1\n")
+    assert read_pairs(files["pairs"]).rows == [("0", "0", 0.0), ("1", "1", 1.0)]
+    assert "relevance is read from 'label'; 'score' is not read" in calibrated(files).notes
+
+
 def test_texts_of_pairs_are_embedded_queries_with_their_prompt(tmp_path):
     folder = sentence_folder(tmp_path / "model", length=32, prompts={"query": "query : "})
     words = ["the cat", "a dog runs", "red mat", "blue mat home", "the dog sat", "cat : dog"]
@@ -221,6 +266,7 @@ def test_shards_of_a_calibration_with_pairs_add_up(tmp_path):
     for k, out in enumerate(shards):
         anisoscope.calibrate(tmp_path / "x.npy", **asked, shard=f"{k}/2", out=out)  # no share holds a whole pair
     merged = anisoscope.merge(shards, tmp_path / "merged")
+    assert merged.notes == whole.notes  # without what single shares said of themselves
     for metric in ("ndcg", "floor_mean"):
         assert value(merged, "raw", metric) == pytest.approx(value(whole, "raw", metric), abs=1e-9)
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.linalg import orthogonal_procrustes, subspace_angles
 
 import anisoscope
+from anisoscope.accumulate.keys import group_of
 from anisoscope.errors import InputError, UsageError
 from anisoscope.runs.table import Row
 
@@ -49,6 +50,25 @@ def test_gap_and_cosines_are_those_of_all_pairs() -> None:
     assert found["gap_unit"].value == pytest.approx(np.linalg.norm(unit(x).mean(0) - unit(y).mean(0)), rel=1e-12)
     assert found["cosine_between"].value == pytest.approx(cosines.mean(), rel=1e-12)
     assert "linear_cka" not in found
+
+
+@pytest.mark.parametrize("lost", [0, 1, 20])
+def test_partners_do_not_count_between_the_clouds_whichever_rows_are_lost(lost: int) -> None:
+    """The value is that of all other pairs; leaving out each group of rows in turn gives its interval."""
+    x, y = clouds(n=300, noise=0.01)
+    x[:lost], y[7 : 7 + lost // 2] = np.nan, 0.0
+    left, right = np.isfinite(x).all(1), y.any(1)
+    cosines = unit(x[left]) @ unit(y[right]).T
+    apart = np.flatnonzero(left)[:, None] != np.flatnonzero(right)
+    row = pair(anisoscope.vectors(x, against=y, aligned=True))["cosine_between"]
+    assert row.value == pytest.approx(cosines[apart].mean(), rel=1e-12)
+    groups = group_of(np.arange(300, dtype=np.uint64))
+    values = []
+    for group in range(groups.max() + 1):
+        kept = (groups[left] != group)[:, None] & (groups[right] != group) & apart
+        values.append(cosines[kept].mean())
+    spread = np.sqrt(np.square(np.array(values) - np.mean(values)).sum() * (len(values) - 1) / len(values))
+    assert width(row) / 2 == pytest.approx(2.04 * spread, rel=0.1)
 
 
 def test_axes_overlap_is_that_of_the_angles_between_subspaces() -> None:

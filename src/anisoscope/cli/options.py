@@ -53,7 +53,7 @@ def _parameter(name: str, field: Any) -> inspect.Parameter:
         given["metavar"] = extra.get("metavar") or plain
     if extra.get("complete") and not choices:
         given["autocompletion"] = _models
-    annotation = list[str] if several else kind
+    annotation = list[str] if several else bool if kind is bool else str
     if extra.get("argument"):
         declared = typer.Argument(**given)
     else:

@@ -5,7 +5,7 @@ From sums alone, for clouds x and y with means μ, ν, unit vectors u, v, covari
 | quantity | formula | source |
 |---|---|---|
 | gap | ‖μ − ν‖, or of the mean unit vectors | Liang et al. 2022, "Mind the gap" |
-| cosine between | Σu·Σv / (n·m), partners left out: (Σu·Σv − Σuᵢ·vᵢ) / (n(n − 1)) | |
+| cosine between | Σu·Σv / (n·m); p partners left out: (Σu·Σv − Σuᵢ·vᵢ) / (n·m − p) | |
 | overlap of axes | ‖UᵀV‖²/k for the k top principal axes U, V | |
 | linear CKA | ‖C‖² / (‖A‖·‖B‖) | Kornblith et al. 2019 |
 | Procrustes distance | 2 − 2·‖C‖₁ / √(tr A · tr B), ‖·‖₁ the nuclear norm | Ding et al. 2021 |
@@ -35,20 +35,17 @@ def gap(first: ArrayLike, n: ArrayLike, second: ArrayLike, m: ArrayLike) -> Valu
 
 
 def cosine_between(
-    first: ArrayLike, n: ArrayLike, second: ArrayLike, m: ArrayLike, partners: ArrayLike | None = None
+    first: ArrayLike, n: ArrayLike, second: ArrayLike, m: ArrayLike, partners: ArrayLike = 0.0, p: ArrayLike = 0
 ) -> Values:
     """Average cosine of a vector of one cloud and one of the other, from sums of unit vectors (..., d).
 
-    `partners` is the sum of the cosines of rows that belong together, which are then left out.
+    `partners` is the sum of the cosines of the `p` pairs of rows that belong together, which are left out.
 
-    >>> cosine_between([2.0, 0.0], 2, [1.0, 1.0], 2), cosine_between([2.0, 0.0], 2, [1.0, 1.0], 2, 1.0)
+    >>> cosine_between([2.0, 0.0], 2, [1.0, 1.0], 2), cosine_between([2.0, 0.0], 2, [1.0, 1.0], 2, 1.0, 2)
     (0.5, 0.5)
     """
-    count, others = np.asarray(n, float), np.asarray(m, float)
     total = (np.asarray(first) * np.asarray(second)).sum(-1)
-    if partners is None:
-        return ratio(total, count * others)
-    return ratio(total - np.asarray(partners), count * (count - 1))
+    return ratio(total - np.asarray(partners), np.asarray(n, float) * np.asarray(m, float) - np.asarray(p, float))
 
 
 def axes_overlap(first: Array, second: Array, k: int) -> float:

@@ -74,10 +74,11 @@ def partners_of_sums(sums: Sums, sample: Sample, d: int, cosines: Array) -> Part
     return Partners(found.first, found.second, found.keys, (mean[:d], mean[d:]), blocks, sums.n, shrink, known)
 
 
-def apart_estimates(first: Sums, second: Sums, *, partners: Array | None = None) -> list[Estimate]:
+def apart_estimates(first: Sums, second: Sums, *, partners: tuple[Array, Array] | None = None) -> list[Estimate]:
     """Gap and cosine between two clouds of one dimension.
 
-    `partners` holds the cosines of partners by group: then both clouds have the same sequences in the same groups.
+    `partners` holds sums of the cosines of partners by group, and how many there are: then both clouds have the same
+    sequences in the same groups.
     """
     if first.d != second.d:
         return []
@@ -89,7 +90,7 @@ def apart_estimates(first: Sums, second: Sums, *, partners: Array | None = None)
         if partners is None:
             ends = _two_samples(of[name], groups)
         else:
-            more = [partners] if name == "cosine_between" else []
+            more = partners if name == "cosine_between" else ()
             ends = jackknife_of(of[name], *groups, *more, sizes=first.group_n)
         expected = _same_cloud(first, second) if name == "gap" and partners is None else None
         found.append(Estimate(name, *ends, null=0.0 if name == "cosine_between" else expected, n=first.n + second.n))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from anisoscope.inference.cloud import Cloud
     from anisoscope.inference.verdict import Verdict
 
-_MANIFEST = ("protocol", "data", "model", "inputs", "about", "shard")
+_MANIFEST = ("protocol", "data", "model", "inputs", "about", "shard", "remarks")
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,6 +37,7 @@ class Measurement:
     - `verdict`: words, the numbers that decided and one sentence; `verdicts`: those of single sites, as plain values;
     - `settings`, `protocol`, `data`, `model`, `inputs`: what was asked, what counted, what was read;
     - `arrays`, `state`: curves and sums, where the study has any;
+    - `remarks`: those of the notes that come from sources, not from sums: `merge` keeps them of every shard;
     - `in_memory`: the settings whose values were objects, which no file can repeat.
     """
 
@@ -55,6 +56,7 @@ class Measurement:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
     shard: str | None = None
+    remarks: tuple[str, ...] = ()
     in_memory: tuple[str, ...] = ()
 
     @classmethod

@@ -154,6 +154,7 @@ def assemble(
     """The measurement of what was found, with what has to be said about it."""
     check_counts(collected)
     about = {label: {**part.about, **_notes_of(label, part, findings)} for label, part in collected.items()}
+    shard = job.machine.shard if job else None
     said = [
         f"{label}: {note}" if label and len(collected) > 1 else note
         for label, part in ({} if findings.gathered else collected).items()
@@ -175,13 +176,14 @@ def assemble(
         findings.data
         or {label: part.about.get("data", {}) | report_of(part.about) for label, part in collected.items()},
         findings.arrays,
-        state_of(collected) if study.keeps_sums or (job and job.machine.shard) else {},
+        state_of(collected) if study.keeps_sums or shard else {},
         model=findings.model or {label: part.about.get("model", {}) for label, part in collected.items()},
         verdicts=tuple(findings.verdicts),
         **{
             "inputs": {} if job is None else job.inputs,
-            "about": about,
-            "shard": None if job is None else job.machine.shard,
+            "about": {label: part.about for label, part in collected.items()} if shard else about,
+            "shard": shard,
+            "remarks": tuple(of_job),
             "in_memory": () if job is None else in_memory(job),
             **extra,
         },

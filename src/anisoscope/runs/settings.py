@@ -72,24 +72,76 @@ class Settings(BaseModel):
             return cls(**{name: _plain(value) for name, value in values.items()})
         except ValidationError as error:
             first = error.errors()[0]
-            field = ".".join(str(place) for place in first["loc"] if not str(place).startswith("function-"))
+            places = [one for one in first["loc"] if isinstance(one, str) and not one.startswith("function-")]
+            field, missing = ".".join(places), first["type"] == "missing"
             raise UsageError(
-                f"{command + ': ' if command else ''}the setting {field or 'settings'!r} is wrong",
+                f"{command + ': ' if command else ''}the setting {field or 'settings'!r} is "
+                + ("missing" if missing else "wrong"),
                 where=where,
-                got=_shown(first.get("input")),
-                do=cls._advice(field, first),
+                got=None if missing else _shown(first.get("input")),
+                **cls._advice(field, first),
             ) from None
 
     @classmethod
-    def _advice(cls, field: str, error: Any) -> str:
+    def _advice(cls, field: str, error: Any) -> dict[str, str]:
+        """What was expected, or what to do."""
         name = field.partition(".")[0]
         if error["type"] == "extra_forbidden":
-            return f"there is no such setting{nearest(name, cls.model_fields)}"
+            return {"do": f"there is no such setting{nearest(name, cls.model_fields)}"}
         known = cls.model_fields.get(name)
         choices = choices_of(known.annotation) if known else ()
         if choices:
-            return f"choose {', '.join(map(str, choices))}{nearest(str(error.get('input')), map(str, choices))}"
-        return re.sub(r"^Value error, ", "", error["msg"])
+            return {"do": f"choose {', '.join(map(str, choices))}{nearest(str(error.get('input')), map(str, choices))}"}
+        if error["type"] == "too_short":
+            return {"expected": f"at least {error['ctx']['min_length']}"}
+        if error["type"] in _NUMBER_ERRORS and known and (words := numbers_of(name, known)):
+            return {"expected": words}
+        if error["type"] in _WORDS:
+            return {"expected": _WORDS[error["type"]]}
+        return {"do": re.sub(r"^Value error, ", "", error["msg"])}
+
+
+_NUMBER_ERRORS = (
+    *(f"{kind}_{what}" for kind in ("int", "float") for what in ("parsing", "type", "parsing_size", "from_float")),
+    *("finite_number", "greater_than", "greater_than_equal", "less_than", "less_than_equal"),
+)
+_WORDS = {"string_type": "text", "list_type": "a list", "dict_type": "a table", "missing": "a value"}
+_WORDS |= dict.fromkeys(("bool_parsing", "bool_type"), "true or false")
+
+
+_SIGNS = {"gt": (">", "<"), "ge": ("≥", "≤"), "lt": ("<", ">"), "le": ("≤", "≥")}  # of x a, and of a x
+
+
+def numbers_of(name: str, field: Any) -> str:
+    """Which numbers a field takes, in words; nothing where it takes no numbers.
+
+    >>> class Example(Settings):
+    ...     rate: list[Annotated[float, Field(gt=0, lt=1)]]
+    ...     sample: int | None = Field(64, ge=64)
+    >>> [numbers_of(name, field) for name, field in Example.model_fields.items()]
+    ['a number, 0 < rate < 1', 'a whole number, sample ≥ 64']
+    """
+    kinds, limits = _numbers_inside(field.annotation)
+    for one in (*limits, *field.metadata):
+        kinds |= {sign: getattr(one, sign) for sign in ("gt", "ge", "lt", "le") if hasattr(one, sign)}
+    if "kind" not in kinds:
+        return ""
+    low = next(((sign, kinds[sign]) for sign in ("gt", "ge") if sign in kinds), None)
+    high = next(((sign, kinds[sign]) for sign in ("lt", "le") if sign in kinds), None)
+    if low and high:
+        return f"{kinds['kind']}, {low[1]:,} {_SIGNS[low[0]][1]} {name} {_SIGNS[high[0]][0]} {high[1]:,}"
+    one = low or high
+    return f"{kinds['kind']}, {name} {_SIGNS[one[0]][0]} {one[1]:,}" if one else kinds["kind"]
+
+
+def _numbers_inside(annotation: Any) -> tuple[dict[str, Any], list[Any]]:
+    """The kind of number inside an annotation, and the limits that are written there."""
+    if annotation in (int, float):
+        return {"kind": "a whole number" if annotation is int else "a number"}, []
+    inner = [_numbers_inside(part) for part in get_args(annotation)]
+    limits = [one for part in getattr(annotation, "__metadata__", ()) for one in getattr(part, "metadata", [part])]
+    kinds = {name: value for kind, _ in inner for name, value in kind.items()}
+    return kinds, [*(one for _, more in inner for one in more), *limits]
 
 
 def nearest(word: str, known: Any) -> str:

@@ -23,9 +23,10 @@ _KINDS: dict[str, tuple[Any, ...]] = {  # of a field, and of the values in it
     "in_memory": (list, str),
     "versions": (dict,),
     "shard": (str | None,),
+    "remarks": (list, str),
     "seconds": (int | float | None,),
 }
-_NOT_ALWAYS = ("verdicts", "about", "in_memory", "versions", "shard", "seconds")
+_NOT_ALWAYS = ("verdicts", "about", "in_memory", "versions", "shard", "remarks", "seconds")
 
 
 def check_shape(manifest: Mapping[str, Any], path: Path, do: str) -> None:

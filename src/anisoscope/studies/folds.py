@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 OBSERVER = "folds"
 HELD_OUT = 1024
 FEWEST = 64
+WIDEST = 65_536  # dimensions of which there are second moments, or a sketch of them
 _ONLY_VECTORS = (".npy", ".npz", ".safetensors")  # files that hold no texts
 
 
@@ -180,8 +181,11 @@ def split_folds(part: Part) -> Split:
     sums = {name: one.sums() for name, one in moments.items()}
     n, d = sum(one.n for one in sums.values()), max((one.d for one in moments.values()), default=0)
     if n < FEWEST or any(one.second is None and one.sketch is None for one in sums.values()):
+        if n >= FEWEST and d <= WIDEST:
+            do = "multiply all vectors by one number: cosines stay what they are"
+            raise InputError("norms so large or so small that their squares cannot be summed", do=do)
         got = f"{n} vectors" if n < FEWEST else f"{d} dimensions"
-        expected = f"at least {FEWEST} vectors, at most 65,536 dimensions"
+        expected = f"at least {FEWEST} vectors, at most {WIDEST:,} dimensions"
         raise InputError("too few vectors, or too wide", got=got, expected=expected)
     names = list(moments)
     apart = names[:1] if sums[names[0]].n >= HELD_OUT // 2 else names[: len(names) // 2]
@@ -199,7 +203,7 @@ def split_folds(part: Part) -> Split:
         _held([moments[name] for name in apart]),
         n_fit,
         n,
-        tuple(left_out(list(sums.values()))),
+        (*left_out(list(sums.values())), *_unfit(list(moments.values()))),
     )
     check_directions(found.fitted, found.held.rows)
     return found
@@ -210,6 +214,12 @@ def check_directions(fitted: corrections.Corrections, rows: NDArray[np.floating]
     d = rows.shape[1]
     if d < 2:
         raise InputError("vectors of one dimension have no directions to compare", got=f"d = {d}", expected="d ≥ 2")
+    if not len(rows):
+        raise InputError(
+            "no vector can be kept in a sample",
+            expected="largest entries between 1e-30 and 3e38, as single precision holds them",
+            do="multiply all vectors by one number: cosines stay what they are",
+        )
     if not fitted.leaves("centre", rows.astype(float)):
         raise InputError("all vectors are equal: there is nothing to compare", got=f"{len(rows)} of them")
 
@@ -237,6 +247,11 @@ def left_out(sums: Sequence[Any]) -> list[str]:
     zero, broken = sum(one.zero for one in sums), sum(one.nonfinite for one in sums)
     counts = {"zero vectors": zero, "vectors with NaN or infinite entries": broken}
     return [f"{count} {what} left out" for what, count in counts.items() if count]
+
+
+def _unfit(moments: Sequence[Moments]) -> list[str]:
+    count = sum(one.reservoir.unfit for one in moments)
+    return [f"{count} vectors that float32 cannot hold are not in the sample"] if count else []
 
 
 def kinds() -> dict[str, Any]:

@@ -7,7 +7,7 @@ column `--ids`, or the numbers of rows, of the files and, where `--queries` name
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from anisoscope.accumulate.keys import sequence_keys
+from anisoscope.accumulate.keys import sequence_key, sequence_keys
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inference.retrieval import Found, Labelled, search
 from anisoscope.inputs.vectors.formats.jsonl import parse_json
@@ -46,8 +46,8 @@ class PairSettings(Settings):
 class Pairs:
     """The rows of a table of pairs."""
 
-    def __init__(self, rows: list[tuple[str, str, float]]) -> None:
-        self.rows = rows
+    def __init__(self, rows: list[tuple[str, str, float]], notes: Sequence[str] = ()) -> None:
+        self.rows, self.notes = rows, list(notes)
         self.queries = list(dict.fromkeys(query for query, _, _ in rows))
         self.documents = list(dict.fromkeys(document for _, document, _ in rows))
 
@@ -59,7 +59,8 @@ def read_pairs(path: Path | str) -> Pairs:
         raise UsageError("no such table of pairs", where=path, expected=f"a file: {' '.join(_SUFFIXES)}")
     rows: dict[tuple[str, str], float] = {}
     records = list(_records(path))
-    scored = next((name for name in _SCORES if any(name in record for record in records)), None)
+    found = [name for name in _SCORES if any(name in record for record in records)]
+    scored = found[0] if found else None
     for number, record in enumerate(records):
         query, document = record.get("query"), record.get("document")
         if query in (None, "") or document in (None, ""):
@@ -75,7 +76,8 @@ def read_pairs(path: Path | str) -> Pairs:
             )
     if not any(score > 0 for score in rows.values()):
         raise InputError("no pair is related", where=path, expected="labels or scores above 0")
-    return Pairs([(query, document, score) for (query, document), score in rows.items()])
+    notes = [f"relevance is read from {scored!r}; {', '.join(map(repr, found[1:]))} is not read"] if found[1:] else []
+    return Pairs([(query, document, score) for (query, document), score in rows.items()], notes)
 
 
 def _label(given: Any, name: str, *, where: str) -> float:
@@ -135,11 +137,10 @@ def remember_pairs(job: Job) -> Pairs:
 
 def pick_rows(job: Job, pairs: Pairs, documents: VectorSource, queries: VectorSource) -> Collected:
     """The vectors of all queries and documents, by their ids."""
-    from anisoscope.runs.work.observers.picks import ROWS, Picks
+    from anisoscope.runs.work.observers.picks import Picks
 
     def picked(label: str, source: VectorSource, wanted: list[str]) -> Part:
         def add(sums: dict[str, Any], block: Any) -> None:
-            _check_ids(sums["picks"].parts[ROWS].found, block.x, block.names, set(wanted), source.name)
             sums["picks"].offer(block.x, block.names)
 
         part = job.sum_vectors(label, source, lambda: {"picks": Picks(wanted)}, add)
@@ -148,18 +149,6 @@ def pick_rows(job: Job, pairs: Pairs, documents: VectorSource, queries: VectorSo
 
     found = {QUERIES: picked(QUERIES, queries, pairs.queries)}
     return found | {DOCUMENTS: picked(DOCUMENTS, documents, pairs.documents)}
-
-
-def _check_ids(
-    found: Mapping[int, NDArray[Any]], x: NDArray[Any], names: Sequence[str], wanted: Set[str], where: str
-) -> None:
-    """Refuse two vectors of one id: which of them would be meant? Copies of one vector are one."""
-    chosen = [(vector, name) for vector, name in zip(x, names, strict=True) if name in wanted]
-    known = dict(found)
-    for (vector, name), key in zip(chosen, sequence_keys(name for _, name in chosen).tolist(), strict=True):
-        vector = np.asarray(vector, np.float32)
-        if not np.array_equal(known.setdefault(key, vector), vector, equal_nan=True):
-            raise InputError("two rows with different vectors have the same id", where=where, got=name)
 
 
 def pick_texts(job: Job, model: OpenModel, pairs: Pairs) -> Collected:
@@ -199,7 +188,12 @@ def labelled(pairs: Pairs, collected: Mapping[str, Part]) -> tuple[Labelled | No
             got=f"{lost} pairs without",
             do="name the column of ids with --ids; without it ids are row numbers",
         )
-    notes = [f"{lost} pairs left out: a query or a document has no vector"] if lost else []
+    absent = sum(sequence_key(q) not in x[QUERIES] or sequence_key(d) not in x[DOCUMENTS] for q, d, _ in asked)
+    notes = list(pairs.notes)
+    if absent:
+        notes.append(f"{absent} pairs left out: a query or a document has no vector")
+    if lost > absent:
+        notes.append(f"{lost - absent} pairs left out: a vector is zero, not finite or too large to have a norm")
     if len(asked) < len(pairs.rows):
         notes.append(f"{len(pairs.rows) - len(asked)} pairs left out: the document is the query itself")
     table = np.array([(q, d) for q, d, _ in kept], dtype=np.int64)

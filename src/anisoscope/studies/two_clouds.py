@@ -49,8 +49,7 @@ def pair_estimates(collected: Collected, moments: Mapping[str, Any]) -> list[Est
         return [*two_clouds.apart_estimates(*sums), *two_clouds.axes_estimates(*sums)]
     aligned = collected[PAIR].get(OBSERVER, PAIR)
     joint, cosines = aligned.moments.sums(), aligned.cosines
-    same = sums[0].n == sums[1].n == joint.n
-    found = two_clouds.apart_estimates(*sums, partners=cosines if same else None)
+    found = two_clouds.apart_estimates(*sums, partners=(cosines, joint.group_n))
     partners = two_clouds.partners_of_sums(joint, aligned.moments.sample(), aligned.d, cosines)
     return [*found, *two_clouds.axes_estimates(*sums), *two_clouds.partner_estimates(partners)]
 

@@ -91,6 +91,8 @@ def test_a_cell_may_hold_a_long_vector(write):
         ("a,b\n1,2\n3\n", r"Row #3.*Expected 2 columns, got 1"),
         ("a,b\n1,2\n3,\n", r"row 1\n.*column b"),
         ("a,b\n", "no rows"),
+        ("a;b\n1;2\n", "not separated by commas"),
+        ("a\tb\n1\t2\n", "not separated by commas"),
         ("", "empty"),
         ("\n1,2\n", "first line is empty"),
         ('v\n"[1, 2]"\n"[1]"\n', r"row 1, v\n.*1 numbers\n +expected: 2"),

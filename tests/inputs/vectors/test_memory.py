@@ -1,6 +1,8 @@
 """Arrays in memory are read like files."""
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -26,6 +28,10 @@ KINDS = {
     "list": lambda: [X[:20], torch.from_numpy(X[20:])],
     "rows": lambda: list(X),
     "rows of tensors": lambda: list(torch.from_numpy(X)),
+    "rows of series": lambda: [pd.Series(row) for row in X],
+    "negative view": lambda: torch.from_numpy(-1j * X).conj().imag,
+    "series of lists": lambda: pd.Series(list(X)),
+    "polars series of lists": lambda: pl.Series("v", list(X)),
     "table": lambda: pa.table({"v": column(), "word": ["a"] * 50}),
     "column": lambda: pa.chunked_array([column(X[:30]), column(X[30:])]),
     "array": column,
@@ -96,6 +102,15 @@ def test_a_table_has_columns_groups_and_ids(tmp_path):
         ([X, "x.npy"], {}, "a list of ndarray, str"),
         ([[0.1, 0.2], [0.3]], {}, "a list of list"),
         ("x.npy", {"groups": GROUPS}, "`group`"),
+        (np.float32(3), {}, "not vectors\n +got: +float32"),
+        (5, {}, "not vectors\n +got: +int"),
+        (pl.DataFrame({"a": [1.0]}).lazy(), {}, "collect"),
+        (pd.DataFrame(X[:, :2], columns=["a", "a"]), {}, "Duplicate column"),
+        (pd.DataFrame({"a": [1, "x"]}), {}, "cannot read the data frame"),
+        (pl.DataFrame({"a": [1, 2], "b": [3, 4]}), {}, "a: int64; b: int64\n.*\n.*convert them to floats"),
+        (pd.Series(X[:, 0]), {}, r"shape \(50,\)"),
+        (torch.from_numpy(X).to(torch.float8_e4m3fn), {}, "torch.float8"),
+        (torch.empty(5, 4, device="meta"), {}, "without values"),
     ],
 )
 def test_bad_requests(data, options, message):

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 import zoo
 from anisoscope.errors import StoreError, UsageError
 from anisoscope.models import catalogue
-from anisoscope.report.page.paper import read_entries, write_paper_page
+from anisoscope.report.page.paper import Entry, read_folder, write_paper_page
 from anisoscope.runs.finding import entries as studies
 from anisoscope.runs.settings import Machine
 from anisoscope.runs.study import find_study
@@ -117,9 +117,9 @@ def demo(tmp_path_factory: pytest.TempPathFactory, images: Path) -> Path:
 def test_the_demo_says_stand_in_everywhere(demo: Path) -> None:
     page, pictures = write_paper_page(demo)
     assert pictures == 2
-    scale, entries = read_entries(demo)
-    assert scale == "demo"
-    about = {entry.name: entry for entry in entries}
+    found = read_folder(demo)
+    assert found["scale"] == "demo"
+    about = {entry.name: entry for entry in (Entry(demo, one) for one in found["figures"])}
     assert {row.model.partition("/")[0] for run in about["3b"].runs for row in run.rows(metric="mean_cosine")} == {
         "stand-in"
     }
@@ -148,7 +148,7 @@ def test_runs_are_used_again_and_figures_are_not_drawn_twice(demo: Path, images:
     perform(choose(["3b"]), Scale("demo", images=(str(images),)), out=demo)
     write_paper_page(demo)
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert [entry.name for entry in read_entries(demo)[1]] == ["3b", "17"]  # what was made before stays
+    assert [one["name"] for one in read_folder(demo)["figures"]] == ["3b", "17"]  # what was made before stays
 
 
 def test_a_folder_holds_one_scale_and_one_protocol(demo: Path) -> None:
@@ -285,7 +285,7 @@ def test_a_folder_of_an_earlier_format_is_told_anew_from_its_runs(tmp_path: Path
     (tmp_path / "results.json").write_text(json.dumps({**written, "format": 2, "figures": [known]}))
     (again,) = perform(choose(["17"]), Scale("demo"), out=tmp_path)
     assert (again.runs[0].folder / "manifest.json").stat().st_mtime_ns == made
-    assert [entry.name for entry in read_entries(tmp_path)[1]] == ["17"]
+    assert [one["name"] for one in read_folder(tmp_path)["figures"]] == ["17"]
     write_paper_page(tmp_path)
 
 

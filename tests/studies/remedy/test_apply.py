@@ -67,7 +67,7 @@ NAMES = ["x.npy", "x.safetensors", "x.parquet", "x.arrow", "x.feather", "x.jsonl
 def test_every_format_is_written_as_it_came_with_the_repaired_vectors(tmp_path, remedy, name):
     source, out = written(tmp_path / name), tmp_path / f"out.{name}"
     column = "embedding" if name in ("x.parquet", "x.arrow", "x.feather", "x.safetensors") else None
-    assert apply_files(remedy, [source], out, column=column) == [(out, N, 0, 0)]
+    assert apply_files(remedy, [source], out, column=column) == [(out, N, 0, 0, 0)]
     found = np.concatenate([block.x for block in open_vectors(out, column=column).blocks()])
     np.testing.assert_allclose(found, remedy.transform(X), atol=2e-6)
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".partial")]
@@ -137,13 +137,28 @@ def test_rows_that_mean_nothing_are_counted(tmp_path, remedy, command_line):
     x[0, 0] = 0  # not the whole row
     np.save(tmp_path / "x.npy", x)
     [found] = apply_files(remedy, [tmp_path / "x.npy"], tmp_path / "y.npy")
-    assert found[1:] == (len(x), 2, 1)
+    assert found[1:] == (len(x), 2, 1, 0)
     remedy.save(tmp_path / "remedy.safetensors")
     ended = command_line(
         "remedy", "apply", tmp_path / "remedy.safetensors", tmp_path / "x.npy", "-o", tmp_path / "z.npy"
     )
     assert "2 were zero" in ended.out + ended.err
     assert "1 have NaN or infinite entries" in ended.out + ended.err
+
+
+def test_rows_without_direction_are_counted_apart_from_infinite_ones(tmp_path, command_line):
+    remedy = Remedy("centre").fit(X)
+    x = np.vstack([remedy.fitted().mean, X[:5]]).astype(np.float32)
+    x[3, 4] = np.inf  # not in the first column
+    np.save(tmp_path / "x.npy", x)
+    remedy.save(tmp_path / "remedy.safetensors")
+    asked = "remedy", "apply", tmp_path / "remedy.safetensors", tmp_path / "x.npy", "-o", tmp_path / "y.npy"
+    ended = command_line(*asked)
+    assert "1 have no direction after the remedy" in ended.out + ended.err
+    assert "1 have NaN or infinite entries" in ended.out + ended.err
+    written = np.load(tmp_path / "y.npy")
+    assert np.isnan(written[3]).all()
+    assert not written[0].any()
 
 
 def test_inputs_and_foreign_files_are_not_overwritten(tmp_path, remedy):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
@@ -141,6 +142,67 @@ def test_a_zero_vector_stays_zero_and_single_precision_stays_single():
     mean = remedy.fitted().mean
     assert remedy.transform(mean[None]).tolist() == [[0.0] * D]
     assert remedy.transform(CLOUD.astype(np.float32)).dtype == np.float32
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [1e-25, 1e30])
+def test_directions_are_those_of_exact_arithmetic_at_any_scale(method, kind, scale):
+    x = CLOUD.astype(kind)
+    remedy, shown = Remedy(method).fit(x), x * kind(scale)
+    exact = remedy.fitted().apply(shown.astype(float) if scale > 1 else x.astype(float))  # without squares
+    if scale < 1:
+        remedy = Remedy(method).fit(shown)
+    found = remedy.transform(shown)
+    assert found.dtype == kind
+    np.testing.assert_allclose(found, normalize(exact / np.abs(exact).max()), atol=2e-5)
+
+
+def test_rows_that_are_odd_leave_the_others_as_they_are():
+    remedy, x = Remedy("soft-zca").fit(CLOUD), CLOUD.astype(np.float32)
+    plain = remedy.transform(x)
+    x[3], x[5, 7], x[9, 2] = remedy.fitted().mean, np.nan, np.inf
+    found = remedy.transform(x)
+    assert not found[3].any()
+    assert np.isnan(found[[5, 9]]).all()
+    others = np.setdiff1d(np.arange(N), [3, 5, 9])
+    np.testing.assert_array_equal(found[others], plain[others])
+
+
+def test_a_loaded_remedy_does_not_forget_what_it_was_fitted_on(tmp_path):
+    again = Remedy.load(Remedy("centre").fit(CLOUD).save(tmp_path / "remedy.safetensors"))
+    with pytest.raises(UsageError, match="cannot learn more"):
+        again.partial_fit(CLOUD)
+    np.testing.assert_allclose(again.fit(CLOUD + 1).fitted().mean, CLOUD.mean(0) + 1)
+
+
+def test_groups_are_one_for_each_row_and_none_is_missing():
+    with pytest.raises(UsageError, match="one label per row"):
+        Remedy("centre").fit(CLOUD, groups=range(N - 1))
+    with pytest.raises(UsageError, match="missing group"):
+        Remedy("centre").fit(CLOUD, groups=[None] * N)
+
+
+@pytest.mark.parametrize(
+    ("made", "given", "words"),
+    [
+        ({"sample": 3}, {"x": CLOUD}, "'sample' is wrong"),
+        ({"seed": -1}, {"x": CLOUD}, "'seed' is wrong"),
+        ({"dims": 1.5}, {"x": CLOUD}, "whole number"),
+        ({}, {"x": CLOUD, "queries": CLOUD[:, :3]}, "queries of another dimension"),
+        ({}, {"x": [[1.0, 2.0], [3.0]]}, "not a matrix"),
+        ({}, {"x": CLOUD * 1e200}, "squares cannot be summed"),
+    ],
+)
+def test_what_makes_no_remedy_is_refused_in_words(made, given, words):
+    with pytest.raises((UsageError, InputError), match=words):
+        Remedy("whiten", **made).fit(**given).fitted()
+
+
+def test_tensors_are_arrays():
+    half = torch.from_numpy(CLOUD).bfloat16().requires_grad_()
+    remedy = Remedy("centre").fit(half)
+    np.testing.assert_allclose(remedy.transform(half), remedy.transform(half.detach().float().numpy()))
 
 
 @pytest.mark.parametrize("dims", [1, 13])

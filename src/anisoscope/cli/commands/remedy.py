@@ -49,7 +49,7 @@ def apply(
 
     written = apply_files(Remedy.load(remedy).side(side), files, out, column=column, force=force)
     if json:
-        fields = ("rows", "zero", "not_finite")
+        fields = ("rows", "zero", "not_finite", "no_direction")
         told = [{"file": str(one.path)} | {name: getattr(one, name) for name in fields} for one in written]
         print_json({"schema": 1, "written": told})
         return
@@ -58,7 +58,9 @@ def apply(
         if one.zero:
             say(f"note: {one.zero:,} were zero, and are now the direction of minus the mean: leave them out")
         if one.not_finite:
-            say(f"note: {one.not_finite:,} have NaN or infinite entries, and keep them")
+            say(f"note: {one.not_finite:,} have NaN or infinite entries, and are NaN")
+        if one.no_direction:
+            say(f"note: {one.no_direction:,} have no direction after the remedy, and are zero: leave them out")
 
 
 def export(

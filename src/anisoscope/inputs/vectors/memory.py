@@ -27,8 +27,8 @@ GROUPS = "labels of the rows"  # the column that `groups` becomes in a table
 _KINDS = {
     "torch": ("Tensor",),
     "pyarrow": ("Table", "ChunkedArray", "Array", "RecordBatch"),
-    "pandas": ("DataFrame",),
-    "polars": ("DataFrame",),
+    "pandas": ("DataFrame", "Series"),
+    "polars": ("DataFrame", "Series"),
 }
 
 
@@ -57,9 +57,9 @@ def _stacked(rows: Sequence[Any]) -> Any:
     """Rows of one kind and length, such as `encode` gives one by one, as an array or a tensor."""
     if len({(type(row), len(row)) for row in rows}) > 1:
         raise UsageError("rows of different lengths or kinds", where=NAME, expected="(n, d)")
-    if isinstance(rows[0], np.ndarray):
-        return (np.ma if isinstance(rows[0], np.ma.MaskedArray) else np).stack(rows)
-    return sys.modules["torch"].stack(tuple(rows))
+    if type(rows[0]).__module__.partition(".")[0] == "torch":
+        return sys.modules["torch"].stack(tuple(rows))
+    return (np.ma if isinstance(rows[0], np.ma.MaskedArray) else np).stack(rows)
 
 
 def open_memory(data: Any, columns: Columns, keys: list[str] | None) -> VectorFile:
@@ -69,14 +69,14 @@ def open_memory(data: Any, columns: Columns, keys: list[str] | None) -> VectorFi
     if "pyarrow" in sys.modules and type(data).__module__.startswith("pyarrow"):
         table = _table(data)
         if keys is not None:
-            _check_labels(keys, table.num_rows)
+            check_labels(keys, table.num_rows)
             table, columns = table.append_column(GROUPS, [keys]), replace(columns, group=GROUPS)
         return _open_table(table, columns)
     if columns != Columns():
         raise UsageError("an array has no columns", where=NAME, do="label its rows with `groups`")
     array = unmasked(data) if isinstance(data, np.ndarray) else _numpy(data)
     if keys is not None:
-        _check_labels(keys, len(array) if array.ndim else 0)
+        check_labels(keys, len(array) if array.ndim else 0)
     return _open_array(array, keys)
 
 
@@ -110,7 +110,8 @@ def row_labels(groups: Sequence[Any]) -> list[str]:
     return [printable(str(label)) for label in labels]
 
 
-def _check_labels(keys: list[str], length: int) -> None:
+def check_labels(keys: list[str], length: int) -> None:
+    """Refuse labels that are more or fewer than the rows."""
     if len(keys) != length:
         raise UsageError("one label per row is needed", where=NAME, got=f"{len(keys)} groups", expected=length)
 
@@ -130,22 +131,54 @@ def _numpy(tensor: Any) -> np.ndarray:
     """A tensor's values; bfloat16 as the two opaque bytes that `name_dtype` knows."""
     import torch
 
-    plain = tensor.detach().cpu()
-    if plain.layout is not torch.strided or plain.is_quantized:
-        got = "a quantised tensor" if plain.is_quantized else f"layout {plain.layout}"
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        kind = "quantised" if tensor.is_quantized else "nested"
+        got = f"a {kind} tensor" if tensor.layout is torch.strided else f"layout {tensor.layout}"
         raise UsageError("not a plain tensor", where=NAME, got=got, do="give `to_dense()` or `dequantize()` of it")
-    return plain.view(torch.uint16).numpy().view("V2") if plain.dtype is torch.bfloat16 else plain.numpy()
+    if tensor.is_meta:
+        raise UsageError("a tensor without values", where=NAME, got="device meta", do="load its values first")
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+    if plain.dtype is torch.bfloat16:
+        return plain.view(torch.uint16).numpy().view("V2")
+    try:
+        return plain.numpy()
+    except TypeError:  # a type that numpy does not have, such as float8
+        raise UsageError("not numbers that numpy has", where=NAME, got=plain.dtype, do="give `float()` of it") from None
+
+
+def values_of_tensor(tensor: Any) -> np.ndarray:
+    """A tensor's values in a type of numpy, which bfloat16 is not."""
+    stored = _numpy(tensor)
+    dtype = name_dtype(stored.dtype, where=NAME)
+    return widen(stored.view(bits(stored.dtype, dtype)), dtype) if dtype == "bfloat16" else stored
 
 
 def _frame(frame: Any, columns: Columns) -> Any:
     """A data frame whose columns are all floats as a matrix, if no column is asked for; any other as a table."""
     import pyarrow as pa
 
+    series = len(frame.shape) == 1
     polars = type(frame).__module__.startswith("polars")
-    table: pa.Table = frame.to_arrow() if polars else pa.Table.from_pandas(frame, preserve_index=False)
-    if columns != Columns() or not all(pa.types.is_floating(kind) for kind in table.schema.types):
-        return table
-    return np.column_stack([column.to_numpy() for column in table.columns])
+    try:
+        whole = frame.to_frame("vectors") if series else frame
+        table: pa.Table = whole.to_arrow() if polars else pa.Table.from_pandas(whole, preserve_index=False)
+    except (pa.ArrowException, ValueError, TypeError) as problem:  # two columns of one name, cells of several types
+        got = str(problem).partition("\n")[0]
+        raise UsageError("cannot read the data frame", where=NAME, got=got) from problem
+    kinds = table.schema.types
+    if series and not pa.types.is_nested(kinds[0]):
+        return table.column(0).to_numpy()  # one axis, which is refused like that of an array
+    if columns == Columns() and kinds and all(map(pa.types.is_floating, kinds)):
+        return np.column_stack([column.to_numpy() for column in table.columns])
+    if columns.vectors is None and not any(map(pa.types.is_nested, kinds)):
+        raise UsageError(
+            "no vectors in the data frame",
+            where=NAME,
+            got="; ".join(f"{field.name}: {field.type}" for field in list(table.schema)[:5]) or "no columns",
+            expected="a column of lists, or nothing but columns of floats",
+            do="choose the columns of the vectors and convert them to floats",
+        )
+    return table
 
 
 def _table(data: Any) -> pa.Table:

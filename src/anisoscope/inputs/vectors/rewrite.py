@@ -87,7 +87,7 @@ def _ahead(items: Iterator[Item]) -> Iterator[Item]:
 
 
 def _npy(opened: VectorSource, source: Path, target: Path, change: Change, columns: Columns, done: Done) -> int:
-    sample = change(next(opened.blocks(1)).x)
+    sample = change(next(opened.blocks(1)).x[:0])  # its width and type; no row is changed twice
     with open(target, "wb") as stream:
         header = {"shape": (opened.rows, sample.shape[1]), "fortran_order": False, "descr": sample.dtype.str}
         npy_format.write_array_header_1_0(stream, header)
@@ -127,7 +127,7 @@ def _safetensors(opened: VectorSource, source: Path, target: Path, change: Chang
     assert opened.rows is not None
     header, data, metadata = read_header(source)
     name = vector_tensor(source, header, columns)
-    sample = change(next(opened.blocks(1)).x)
+    sample = change(next(opened.blocks(1)).x[:0])  # its width and type; no row is changed twice
     kind = "F64" if sample.dtype == np.float64 else "F32"
     size = opened.rows * sample.shape[1] * sample.itemsize
     entries: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}

@@ -48,6 +48,7 @@ READERS = {
     ".csv": open_csv_vectors,
     ".jsonl": open_jsonl_vectors,
 }
+_EXPECTED = "paths, or arrays (n, d)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,14 +161,18 @@ def open_vectors(
     - `groups`, for what is in memory: the sequence of each row.
     """
     columns, where = Columns(column, group, ids), memory.rows_of_numbers(where)
-    places = [where] if isinstance(where, str | Path) or memory.in_memory(where) else list(where)
+    try:
+        places = [where] if isinstance(where, str | Path) or memory.in_memory(where) else list(where)
+    except TypeError:
+        lazy = "give `collect()` of it" if type(where).__name__ == "LazyFrame" else None
+        raise UsageError("not vectors", got=type(where).__name__, expected=_EXPECTED, do=lazy) from None
     if not places:
         raise UsageError("no file of vectors is named")
     if all(map(memory.in_memory, places)):
         return _open_arrays(places, columns, groups)
     if not all(isinstance(place, str | Path) for place in places):
         got = ", ".join(sorted({type(place).__name__ for place in places}))
-        raise UsageError("not vectors", got=f"a list of {got}", expected="paths, or arrays (n, d)")
+        raise UsageError("not vectors", got=f"a list of {got}", expected=_EXPECTED)
     if groups is not None:
         raise UsageError(
             "`groups` labels rows in memory", got=name_of(places), do="name the file's column with `group`"

@@ -89,12 +89,6 @@ def read_folder(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "results.json").read_text(encoding="utf-8"))
 
 
-def read_entries(folder: Path) -> tuple[str, list[Entry]]:
-    """The scale of a folder, and its figures."""
-    written = read_folder(folder)
-    return written["scale"], [Entry(folder, about) for about in written["figures"]]
-
-
 def draw_entry(entry: Entry) -> list[Path]:
     """The SVG files of a figure; drawn unless they are there and newer than its runs."""
     if entry.about["failed"] or not entry.runs:

@@ -18,12 +18,13 @@ from anisoscope.studies.remedy.estimator import Remedy
 
 
 class Written(NamedTuple):
-    """A repaired file: its rows, and those among them that were zero, or are not finite."""
+    """A repaired file: its rows, and those that were zero and are not now, are not finite, or came out as zero."""
 
     path: Path
     rows: int
     zero: int
     not_finite: int
+    no_direction: int
 
 
 def apply_files(
@@ -46,23 +47,29 @@ def apply_files(
     written = []
     with track("applying", total=total, unit="vectors") as bar:
         for path, target in zip(paths, targets, strict=True):
-            odd: list[tuple[int, int]] = []  # by block: appended to by several threads
+            odd: list[tuple[int, int, int]] = []  # by block: appended to by several threads
             with guarded(target, inputs=paths, force=force) as partial:
                 rows = rewrite(path, partial, _watched(remedy, odd), column=column, done=bar.advance)
-            written.append(Written(target, rows, *np.array([(0, 0), *odd]).sum(axis=0).tolist()))
+            written.append(Written(target, rows, *np.array([(0, 0, 0), *odd]).sum(axis=0).tolist()))
     return written
 
 
-def _watched(remedy: Remedy, odd: list[tuple[int, int]]) -> Callable[[np.ndarray], np.ndarray]:
+def _watched(remedy: Remedy, odd: list[tuple[int, int, int]]) -> Callable[[np.ndarray], np.ndarray]:
     """The remedy, counting the rows that mean nothing; the first column tells which to look at."""
 
     def transform(x: np.ndarray) -> np.ndarray:
-        zero = int((~x[x[:, 0] == 0].any(axis=1)).sum())
+        zero = _zero_rows(x)
         y = remedy.transform(x)
-        odd.append((zero, int((~np.isfinite(y[:, 0])).sum())))
+        lost = _zero_rows(y)
+        odd.append((len(np.setdiff1d(zero, lost)), int(np.isnan(y[:, 0]).sum()), len(lost)))
         return y
 
     return transform
+
+
+def _zero_rows(x: np.ndarray) -> np.ndarray:
+    some = np.flatnonzero(x[:, 0] == 0)
+    return some[~x[some].any(axis=1)]
 
 
 def _targets(paths: Sequence[Path], out: Path) -> list[Path]:

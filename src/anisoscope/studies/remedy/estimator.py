@@ -24,7 +24,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from anisoscope.errors import InputError, StoreError, UsageError
 from anisoscope.geometry.corrections import METHODS, Affine
-from anisoscope.inputs.vectors.memory import unmasked
+from anisoscope.inputs.vectors.memory import check_labels, row_labels, unmasked, values_of_tensor
+from anisoscope.runs.settings import Sample
 
 LEVELS = np.concatenate([np.linspace(0, 0.99, 100), 1 - np.geomspace(0.009, 1e-5, 60)])
 """At which the floor is kept; finer where thresholds are looked for."""
@@ -56,6 +57,9 @@ class Remedy:
     def __post_init__(self) -> None:
         if self.method not in (*METHODS, "best", "none"):
             raise UsageError("no such method", got=self.method, expected=", ".join((*METHODS, "best")))
+        if self.dims is not None and not isinstance(self.dims, int | np.integer):
+            raise UsageError("dimensions are counted", got=self.dims, expected="a whole number")
+        Sample.check({"sample": self.sample, "seed": self.seed}, command="Remedy")
 
     def fit(
         self, x: ArrayLike, y: Any = None, *, groups: Sequence[Any] | None = None, queries: ArrayLike | None = None
@@ -65,16 +69,24 @@ class Remedy:
         Where `queries` (m, d) lie elsewhere than documents, each side is centred on its own mean (`side`). `y` is what
         pipelines pass on, and is not looked at.
         """
-        self._sums = {}
+        self._sums, self.about, self.map = {}, {}, None
         return self.partial_fit(x, y, groups=groups, queries=queries)
 
     def partial_fit(
         self, x: ArrayLike, y: Any = None, *, groups: Sequence[Any] | None = None, queries: ArrayLike | None = None
     ) -> Self:
         """Add rows; the map is made of all that came when it is next asked for."""
+        if self.map is not None and not self._sums:
+            raise UsageError(
+                "a remedy that was loaded cannot learn more: its file keeps the map, not the sums",
+                do="call fit to start over, or partial_fit on a new Remedy with all rows",
+            )
         self._add("rows", x, groups)
         if queries is not None:
-            self._add("queries", queries, None)
+            asked = _rows(queries)
+            if asked.shape[1:] != (d := np.shape(x)[1:]):
+                raise UsageError("queries of another dimension", got=f"shape {asked.shape}", expected=f"(n, {d[0]})")
+            self._add("queries", asked, None)
         self.map = self.query_mean = None
         return self
 
@@ -90,13 +102,21 @@ class Remedy:
             self.about[side] = 0
         start = self.about[side]
         numbers = np.arange(start, start + len(rows))
-        keys = numbers.astype(np.uint64) if groups is None else sequence_keys(map(str, groups))
+        if groups is None:
+            keys = numbers.astype(np.uint64)
+        else:
+            labels = row_labels(groups)
+            check_labels(labels, len(rows))
+            keys = sequence_keys(labels)
         kind = np.float64 if rows.dtype == np.float64 else np.float32
         self._sums[side].add_rows(np.ascontiguousarray(rows, dtype=kind), keys, numbers, whole=groups is None)
         self.about[side] += len(rows)
 
     def transform(self, x: ArrayLike) -> NDArray[np.floating]:
-        """The rows of x (n, d) after the map, of unit norm, (n, k); in the precision that they came in."""
+        """The rows of x (n, d) after the map, of unit norm, (n, k); in the precision that they came in.
+
+        A row with NaN or infinite entries is NaN; one that the map makes zero, such as the mean itself, stays zero.
+        """
         rows = _rows(x)
         fitted = self.fitted()
         if rows.ndim != 2 or rows.shape[1] != fitted.dims[0]:
@@ -104,12 +124,17 @@ class Remedy:
         kind = np.float64 if rows.dtype == np.float64 else np.float32
         made = fitted if kind == np.float64 else fitted.single
         out, held = np.empty((len(rows), fitted.dims[1]), kind), np.empty((_BLOCK, fitted.dims[0]), kind)
-        for start in range(0, len(rows), _BLOCK):  # what is worked on stays in the cache
-            part = out[start : start + _BLOCK]
-            made.apply_into(part, rows[start : start + _BLOCK], held[: len(part)])
-            norms = np.sqrt(part[:, None, :] @ part[:, :, None])[:, 0]
-            norms[norms == 0] = 1  # the mean itself has no direction, and stays 0
-            part *= 1 / norms
+        small = np.finfo(kind).tiny ** 0.5 * 1e4  # of smaller norms the squares lose digits
+        with np.errstate(all="ignore"):  # such rows are made again below
+            for start in range(0, len(rows), _BLOCK):  # what is worked on stays in the cache
+                part = out[start : start + _BLOCK]
+                made.apply_into(part, rows[start : start + _BLOCK], held[: len(part)])
+                norms = np.sqrt(part[:, None, :] @ part[:, :, None])[:, 0]
+                part *= 1 / norms
+                odd = np.flatnonzero(~((norms > small) & (norms < np.inf)))
+                if len(odd):
+                    exact = replace(fitted, mean=made.mean.astype(float))  # what equals the mean has no direction
+                    part[odd] = _directions(exact, rows[start + odd].astype(float))
         return out
 
     def side(self, name: str) -> Self:
@@ -227,8 +252,22 @@ def _read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         raise StoreError("the remedy cannot be read", where=path, got=str(error).partition("\n")[0]) from error
 
 
-def _rows(x: ArrayLike) -> NDArray[Any]:
-    rows = unmasked(x) if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
+def _directions(made: Affine, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The rows of x (m, d) after the map, of unit norm at any scale: every row is divided by a power of two first."""
+    scale = -np.frexp(np.maximum(np.abs(x).max(axis=1), np.abs(made.mean).max()))[1][:, None]
+    y = replace(made, mean=np.zeros_like(made.mean)).apply(np.ldexp(x, scale) - np.ldexp(made.mean, scale))
+    y = np.ldexp(y, -np.frexp(np.abs(y).max(axis=1))[1][:, None])
+    norms = np.linalg.norm(y, axis=1, keepdims=True)
+    return np.where(np.isfinite(norms), y / np.where(norms == 0, 1, norms), np.nan)
+
+
+def _rows(x: Any) -> NDArray[Any]:
+    if type(x).__module__.partition(".")[0] == "torch":
+        return values_of_tensor(x)
+    try:
+        rows = unmasked(x) if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
+    except ValueError:  # rows of several lengths
+        raise UsageError("not a matrix of vectors", got=type(x).__name__, expected="(n, d)") from None
     if rows.dtype.kind not in "biuf":
         raise UsageError("not an array of real numbers", got=f"dtype {rows.dtype}", expected="floats or integers")
     return rows

@@ -77,6 +77,10 @@ def _look_at(path: Where) -> Look:
     with arrow_errors(path), path.open("rb", HEADER) as stream:
         records = csv_records(stream, LOOK_AT + 1)
     top = records[0]
+    other = next((mark for mark in ";\t|" if len(top) == 1 and mark in top[0] and not _is_list(top[0])), None)
+    if other:
+        what = "a CSV file whose cells are not separated by commas"
+        raise InputError(what, where=path, got=repr(other), do="write it with commas, and a point in decimals")
     header = not all(is_number(cell) or _is_list(cell) for cell in top) or _counts(top, records[1:])
     rows = records[int(header) :]
     if not rows:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from anisoscope.accumulate.keys import sequence_key
 from anisoscope.capture.embedding import embed_output
+from anisoscope.errors import InputError
 from anisoscope.runs.work.collected import Accumulator, Collection
 from anisoscope.runs.work.observers.embeddings import EmbeddingSums
 
@@ -30,11 +31,20 @@ ROWS = "rows"
 class Picked:
     """Vectors by the key of their name."""
 
-    def __init__(self, found: Mapping[int, NDArray[np.float32]] | None = None) -> None:
-        self.found: dict[int, NDArray[np.float32]] = dict(found or {})
+    def __init__(self, found: Mapping[int, NDArray[np.floating]] | None = None) -> None:
+        self.found: dict[int, NDArray[np.floating]] = dict(found or {})
+
+    def keep(self, key: int, vector: NDArray[np.floating], name: str | None = None) -> None:
+        """Keep a vector; refuse two of one name, of which either may be meant. Copies of one vector are one."""
+        known = self.found.get(key)
+        if known is None:
+            self.found[key] = np.array(vector)
+        elif not np.array_equal(known, vector, equal_nan=True):
+            raise InputError("two rows with different vectors have the same id", got=name)
 
     def merge(self, other: Picked) -> None:
-        self.found |= other.found
+        for key, vector in other.found.items():
+            self.keep(key, vector)
 
     def state(self) -> dict[str, NDArray]:
         keys = np.array(list(self.found), dtype=np.uint64).view(np.int64)
@@ -62,7 +72,7 @@ class Picks(Collection):
         names_wanted = set(self.wanted.values())
         for vector, name in zip(x, names, strict=True):
             if name in names_wanted:
-                self.parts[ROWS].found[sequence_key(name)] = np.asarray(vector, np.float32).copy()
+                self.parts[ROWS].keep(sequence_key(name), vector, name)
 
 
 class TextPicks(EmbeddingSums):
@@ -80,4 +90,4 @@ class TextPicks(EmbeddingSums):
         vectors = embed_output(self.encoder, output, batch.valid).float().cpu().numpy()
         for vector, key, start in zip(vectors, batch.keys, batch.starts, strict=True):
             if start == 0:
-                self.parts[ROWS].found[sequence_key(key)] = vector.copy()
+                self.parts[ROWS].keep(sequence_key(key), vector, key)
