@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 _EXACT_UP_TO = 8
+_ROUNDING = 1e-6  # of the largest: numbers that differ by less are equal, for states are float32
 _DRAWS = 20_000
 
 
@@ -44,11 +45,11 @@ def correlate(a: ArrayLike, b: ArrayLike, *, method: str = "spearman", seed: int
     x, y = np.asarray(a, float), np.asarray(b, float)
     kept = np.isfinite(x) & np.isfinite(y)
     x, y = x[kept], y[kept]
+    n = len(x)
+    if n < 3 or any(np.ptp(one) <= _ROUNDING * np.abs(one).max() for one in (x, y)):
+        return Correlation(method, None, None, None, n, "undefined: fewer than three layers, or all alike")
     if method == "spearman":
         x, y = rankdata(x), rankdata(y)
-    n = len(x)
-    if n < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return Correlation(method, None, None, None, n, "undefined: fewer than three distinct layers")
     test = pearsonr(x, y)
     value, asymptotic = float(test.statistic), float(test.pvalue)  # pyright: ignore[reportAttributeAccessIssue]  # stubs lag
     orders = np.array(list(permutations(range(n)))) if n <= _EXACT_UP_TO else None
