@@ -111,7 +111,7 @@ def values_of(settings: type[Settings], given: Mapping[str, Any]) -> dict[str, A
     found: dict[str, Any] = {}
     for name, field in settings.model_fields.items():
         value = given.get(name)
-        if value is None or value == []:
+        if value is None or value == [] or str(value) == str(field.get_default(call_default_factory=True)):
             continue
         extra = _extra(field)
         if isinstance(value, list) and (

@@ -95,7 +95,7 @@ class Settings(BaseModel):
         if error["type"] == "too_short":
             return {"expected": f"at least {error['ctx']['min_length']}"}
         if error["type"] in _NUMBER_ERRORS and known and (words := numbers_of(name, known)):
-            return {"expected": words}
+            return {"expected": words if error["type"] != "finite_number" else f"{words}, finite"}
         if error["type"] in _WORDS:
             return {"expected": _WORDS[error["type"]]}
         return {"do": re.sub(r"^Value error, ", "", error["msg"])}

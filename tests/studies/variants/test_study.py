@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from scipy import stats
 
+from anisoscope.cli.options import values_of
 from anisoscope.errors import StoreError, UsageError
 from anisoscope.models import attention_kinds
 from anisoscope.report.figures.variants import CHANGES, PANELS, figures
@@ -111,7 +112,9 @@ def test_a_plan_holds_a_whole_grid_and_what_is_given_beside_it_goes_first(tmp_pa
     assert list(trainings(settings)) == ["healthy, seed 0", "healthy, seed 1", "healthy, seed 2", "fast, seed 2"]
     assert VariantsSettings.check(json.loads(json.dumps(settings.as_dict()))) == settings
     assert VariantsSettings.check({"plan": str(plan), "steps": 5}).chosen()["fast"].steps == 5
-    assert VariantsSettings.check({"plan": str(plan), "steps": 4096}) == settings, "the default of the command line"
+    assert VariantsSettings.check({"plan": str(plan), "steps": 4096}).steps == 4096
+    defaults = values_of(VariantsSettings, {"plan": str(plan), "steps": "4096", "limit": "64"})
+    assert VariantsSettings.check(defaults) == settings, "what nobody wrote on the command line"
 
 
 def test_a_training_that_diverges_is_a_row_and_the_grid_goes_on(text, tmp_path, monkeypatch) -> None:

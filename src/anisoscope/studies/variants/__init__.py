@@ -80,13 +80,7 @@ class VariantsSettings(Settings):
         if not isinstance(arms, dict) or not arms or not all(isinstance(table, dict) for table in arms.values()):
             expected = "a table of recipe fields for each arm, as [arms.NAME]"
             raise UsageError("this is not a plan of arms", where=given["plan"], expected=expected)
-        own = {name: value for name, value in given.items() if name not in settings or not cls._usual(name, value)}
-        return {**settings, **own, "plan": arms}
-
-    @classmethod
-    def _usual(cls, name: str, value: Any) -> bool:
-        """Whether a value is what the command line gives where nothing is written."""
-        return name in cls.model_fields and value == cls.model_fields[name].get_default(call_default_factory=True)
+        return {**settings, **given, "plan": arms}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
