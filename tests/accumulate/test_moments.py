@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tracemalloc
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -348,3 +349,13 @@ def test_a_kurtosis_is_right_or_missing_at_any_scale(exponent: int) -> None:
     else:
         assert found.value == pytest.approx((x**4).mean() / (x**2).mean() ** 2, rel=1e-12)
         assert not any("rescale" in note for note in cloud.notes)
+
+
+@pytest.mark.parametrize("dtype", [">f8", np.longdouble, np.int64, ">f4", np.float16])
+def test_no_type_of_numbers_loses_digits(dtype: Any) -> None:
+    """Whatever is wider than float32 is summed in float64, in any byte order."""
+    x = (np.random.default_rng(0).standard_normal((300, 3)) * 1000 + 1e4).astype(dtype)
+    narrow, exact = Moments(3), x.astype(float)
+    narrow.update(x)
+    assert bool(narrow.sums().single) == (x.dtype.itemsize <= 4)
+    np.testing.assert_allclose(narrow.sums().second, exact.T @ exact, rtol=1e-6 if x.dtype.itemsize <= 4 else 1e-13)

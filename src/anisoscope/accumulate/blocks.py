@@ -22,10 +22,19 @@ def is_tensor(x: Block) -> TypeIs[Tensor]:
     return not isinstance(x, np.ndarray)
 
 
+def precision(dtype: np.dtype) -> type[np.floating]:
+    """float32 where that holds every value of a type, else float64; of whatever byte order.
+
+    >>> precision(np.dtype(np.int16)).__name__, precision(np.dtype(">f8")).__name__
+    ('float32', 'float64')
+    """
+    return np.float32 if np.result_type(dtype, np.float32) == np.float32 else np.float64
+
+
 def block_of(x: Any, device: str | None = None) -> Block:
-    """The rows of x in float32, or in float64 where they come in that; on this device, or where they are."""
+    """The rows of x in float32, or in float64 where they need it; on this device, or where they are."""
     if not is_tensor(x) and device in (None, "cpu"):
-        return x if x.dtype in (np.float32, np.float64) else x.astype(np.float32)
+        return np.asarray(x, precision(x.dtype))
     import torch
 
     x = x.detach() if is_tensor(x) else torch.from_numpy(x)

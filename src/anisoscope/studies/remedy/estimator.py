@@ -22,6 +22,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from anisoscope.accumulate.blocks import precision
 from anisoscope.errors import InputError, StoreError, UsageError
 from anisoscope.geometry.corrections import METHODS, Affine
 from anisoscope.inputs.vectors.memory import check_labels, row_labels, unmasked, values_of_tensor
@@ -108,7 +109,7 @@ class Remedy:
             labels = row_labels(groups)
             check_labels(labels, len(rows))
             keys = sequence_keys(labels)
-        kind = np.float64 if rows.dtype == np.float64 else np.float32
+        kind = precision(rows.dtype)
         self._sums[side].add_rows(np.ascontiguousarray(rows, dtype=kind), keys, numbers, whole=groups is None)
         self.about[side] += len(rows)
 
@@ -121,7 +122,7 @@ class Remedy:
         fitted = self.fitted()
         if rows.ndim != 2 or rows.shape[1] != fitted.dims[0]:
             raise UsageError("vectors of another dimension", got=rows.shape, expected=f"(n, {fitted.dims[0]})")
-        kind = np.float64 if rows.dtype == np.float64 else np.float32
+        kind = precision(rows.dtype)
         made = fitted if kind == np.float64 else fitted.single
         out, held = np.empty((len(rows), fitted.dims[1]), kind), np.empty((_BLOCK, fitted.dims[0]), kind)
         small = np.finfo(kind).tiny ** 0.5 * 1e4  # of smaller norms the squares lose digits
