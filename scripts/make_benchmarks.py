@@ -32,7 +32,8 @@ TITLES = {
     "wide": "Flattened maps",
     "monitor": "The monitor",
     "remedy": "`remedy apply`",
-    "scale": "Many vectors, several processes",
+    "scale": "Many vectors",
+    "workers": "Two processes",
     "peers": "Other libraries",
 }
 

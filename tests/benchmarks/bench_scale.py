@@ -1,21 +1,14 @@
-"""`vectors` at n = 10⁴ … 10⁷, whose cost per vector and memory should not change; and two processes against one.
-
-Every process has one thread, so that two processes have twice what one has. Three times are told: that of the whole
-command, with starting Python and, for Ray, its servers; that of the study, from its manifest, which is without
-starting Python; and that of the pass alone, with both processes at work on their halves at once.
-"""
+"""`vectors` at n = 10⁴ … 10⁷, whose cost per vector and memory should not change, on one thread."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from contest import arguments, compared, give, in_processes, peak_megabytes, seconds_of, stated
+from contest import arguments, compared, give, in_processes, peak_megabytes
 
 BLOCK = 10_000
 
@@ -40,30 +33,8 @@ def one(path: str) -> None:
     print(json.dumps({"seconds": time.perf_counter() - started, "peak": peak_megabytes()}))
 
 
-def pass_alone(path: str, share: str) -> None:
-    """In a process of its own: nothing but the sums of a share of a file, after a first block that does not count."""
-    from anisoscope.accumulate.moments import Moments
-    from anisoscope.accumulate.threads import use_threads
-    from anisoscope.inputs.vectors.source import open_vectors
-    from anisoscope.runs.work.blocks import blocks_of
-    from anisoscope.runs.work.units import parse_shard
-
-    source = open_vectors(path)
-    with use_threads(1):
-        for moments, first in ((Moments(source.dim), True), (Moments(source.dim), False)):
-            started = time.perf_counter()
-            for _, rows in blocks_of(source, parse_shard(share)):
-                moments.update(rows.x, start=rows.start)
-                if first:
-                    break
-    print(json.dumps({"seconds": time.perf_counter() - started}))
-
-
 def main() -> None:
-    chosen = arguments(__doc__, file="", share="")
-    if chosen.file and chosen.share:
-        pass_alone(chosen.file, chosen.share)
-        return
+    chosen = arguments(__doc__, file="")
     if chosen.file:
         one(chosen.file)
         return
@@ -81,47 +52,7 @@ def main() -> None:
         rows.append(compared(f"{what}: time per vector", per[0], f"n = {before['n']:,}", per[1], unit="ns", aim=1.1))
         peaks = [[large["peak"]], [before["peak"]]]
         rows.append(compared(f"{what}: peak memory", peaks[0], f"n = {before['n']:,}", peaks[1], unit="MB", aim=1.05))
-        n, d = (20_000, 32) if chosen.small else (4_000_000, 256)
-        write(path, n, d)
-        rows += two_processes(path, f"{n:,} × {d}", turns=1 if chosen.small else 2)
     give(rows, series=series)
-
-
-def two_processes(path: Path, size: str, turns: int) -> list[dict[str, object]]:
-    """How many times faster two processes are than one."""
-    study = ["vectors", str(path), "--no-neighbours", "--threads", "1", "--existing", "replace", "--out"]
-    python = [sys.executable, "-m"]
-    runs = {
-        "one": [*python, "anisoscope", *study],
-        "torchrun": [*python, "torch.distributed.run", "--nproc-per-node", "2", "-m", "anisoscope", *study],
-        "ray": [*python, "anisoscope", *study],
-    }
-    more = {"ray": ["--engine", "ray", "--workers", "2"]}
-    whole: dict[str, list[float]] = {name: [] for name in runs}
-    within: dict[str, list[float]] = {name: [] for name in runs}
-    passes: dict[str, list[float]] = {"one": [], "two": []}
-    for _ in range(turns):
-        for name, command in runs.items():
-            out = path.parent / name
-            whole[name].append(seconds_of([*command, str(out), *more.get(name, [])])[0])
-            within[name].append(json.loads((out / "manifest.json").read_text())["seconds"])
-        passes["one"].append(at_once(path, "0/1"))
-        passes["two"].append(at_once(path, "0/2", "1/2"))
-    gains = {
-        f"{label}, {what}": [alone / shared for alone, shared in zip(taken["one"], taken[name], strict=True)]
-        for name, label in (("torchrun", "torchrun"), ("ray", "Ray"))
-        for what, taken in (("whole command", whole), ("from opening to writing", within))
-    }
-    gains["the pass alone"] = [alone / shared for alone, shared in zip(passes["one"], passes["two"], strict=True)]
-    aim = "2 processes of 1 thread, times faster than 1 (aim: at least 1.8)"
-    return [stated(f"`vectors` {size}: {what}: {aim}", gain, unit="×") for what, gain in gains.items()]
-
-
-def at_once(path: Path, *shares: str) -> float:
-    """The seconds of the slowest of several processes that sum their shares at the same time."""
-    commands = [[sys.executable, __file__, f"--file={path}", f"--share={share}"] for share in shares]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
-    return max(json.loads(one.communicate()[0])["seconds"] for one in running)
 
 
 if __name__ == "__main__":
