@@ -49,15 +49,17 @@ class Binned:
             mine += theirs
 
 
-def binned(x: NDArray[np.floating], bins: NDArray[np.int64], count: int, *, gram: bool) -> tuple[Binned, Array, Array]:
+def binned(
+    x: NDArray[np.floating], bins: NDArray[np.int64], count: int, *, gram: bool, among: int | None = None
+) -> tuple[Binned, Array, Array]:
     """The sums of rows x (n, d) by bin; (Σ1, Σ‖x‖, Σ‖x‖², ΣΣ_k x_k⁴) of each bin, (4, count); and the norms, (n,).
 
     Where a norm is zero or not finite, sums are not finite either. Σx of blocks is left at zero without `gram`.
     """
     rows = _Rows(x, bins, count, gram=gram)
     edges = rows.edges()
-    alone = count * x.shape[1] > _LARGE
-    found, *others = by_slices(lambda some: rows.sums(edges[some.start : some.stop + 1]), len(edges) - 1, alone=alone)
+    among = 1 if count * x.shape[1] > _LARGE else among
+    found, *others = by_slices(lambda some: rows.sums(edges[some.start : some.stop + 1]), len(edges) - 1, among=among)
     for other in others:
         found.add(other)
     norms = rows.norms

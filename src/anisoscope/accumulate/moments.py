@@ -24,7 +24,7 @@ rank-k update), O(n·d) without.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -159,7 +159,8 @@ class Moments:
         groups = group_of(keys, groups=self.groups)  # (S,)
         singletons = whole and len(keys) == len(x)
         bin_of, bins = (groups[sequence_of], self.groups) if singletons else (sequence_of, len(keys))
-        found, totals, norms = self._binned(x, 2 * bin_of + first, 2 * bins)
+        begun = self._begin_products(x, first)
+        found, totals, norms = self._binned(x, 2 * bin_of + first, 2 * bins, busy=any(begun))
         good = self._good(norms, first)
         if not good.all():
             self._add(rows_of(x, good), sequences[good], positions[good], first[good], whole=whole)
@@ -169,20 +170,30 @@ class Moments:
             self.extremes.update(x, sequences, positions)
         self._add_directions(found, totals, None if singletons else keys, groups, whole=whole)
         if self.spectrum or self.sketched:
-            self._add_second_moment(x, norms, first, found.blocks)
+            self._add_second_moment(x, norms, first, found.blocks, begun)
 
     def arrivals(self, sequences: Keys | None, n: int) -> NDArray[np.int64]:
         """The places that `update` would give n rows of these sequences; counts them, so give them to it."""
         return np.zeros(n, dtype=np.int64) if sequences is None else self._sequences.arrivals(sequences, whole=False)
 
-    def _binned(self, x: Block, bins: NDArray[np.int64], count: int) -> tuple[Binned, Array, Array]:
+    def _begin_products(self, x: Block, first: NDArray[np.bool_]) -> list[products.Begun | None]:
+        """Products that other threads begin with, by block; none where blocks hold rows that have to be left out."""
+        blocks = [slice(start, start + GRAM_BLOCK) for start in range(0, len(x), GRAM_BLOCK)]
+        bad = any(self._sums[f"{part}.{name}"][0] for part in PARTS for name in ("zero", "nonfinite"))
+        if not self.spectrum or is_tensor(x) or bad:
+            return [None] * len(blocks)
+        return [products.begin(x[rows], np.flatnonzero(first[rows])) for rows in blocks]
+
+    def _binned(
+        self, x: Block, bins: NDArray[np.int64], count: int, *, busy: bool = False
+    ) -> tuple[Binned, Array, Array]:
         gram = self.spectrum or self.sketched
         if is_tensor(x):
             from anisoscope.accumulate import on_device
 
             return on_device.binned(x, bins, count, gram=gram)
         with small_matrices():
-            return binned(x, bins, count, gram=gram)
+            return binned(x, bins, count, gram=gram, among=products.binning_threads(self.d) if busy else None)
 
     def _checked(self, x: Block, *per_row: NDArray | None) -> Block:
         if x.ndim != 2 or x.shape[1] != self.d:
@@ -237,15 +248,21 @@ class Moments:
         return found
 
     def _add_second_moment(
-        self, x: Block, norms: Array, first: NDArray[np.bool_], block_sums: NDArray[np.float64]
+        self,
+        x: Block,
+        norms: Array,
+        first: NDArray[np.bool_],
+        block_sums: NDArray[np.float64],
+        begun: Sequence[products.Begun | None],
     ) -> None:
         if not _FLOAT32_SAFE[0] < norms.max() < _FLOAT32_SAFE[1]:
-            x = exact(x)
+            x, begun = exact(x), [None] * len(begun)
         omega = projection(self.d, self.seed) if self.sketched else None
         for number, sums in enumerate(block_sums):
             rows = slice(number * GRAM_BLOCK, (number + 1) * GRAM_BLOCK)
             apart = np.flatnonzero(first[rows])
-            self._add_products("rest", x[rows], sums[0], without=apart, omega=omega)
+            more = {} if begun[number] is None else {"begun": begun[number]}
+            self._add_products("rest", x[rows], sums[0], without=apart, omega=omega, **more)
             if len(apart):
                 self._add_products("first", rows_of(x[rows], apart), sums[1], omega=omega)
 

@@ -5,23 +5,58 @@ rank two in float64: with y = x − μ and r = Σx − bμ,
 
     Σxxᵀ = Σyyᵀ + rμᵀ + μrᵀ + bμμᵀ = Σyyᵀ + hμᵀ + μhᵀ,   h = r + bμ/2.
 
-Of the symmetric product only one triangle is computed (numpy does that for yᵀy): half the work.
+Of the symmetric product only one triangle is computed (numpy does that for yᵀy): half the work. The identity holds
+about any μ: some threads begin, about the mean of a few rows, while others still sum the rows by bin (`begin`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anisoscope.accumulate.threads import by_slices
+from anisoscope.accumulate.threads import by_slices, meanwhile, small_matrices, threads
 
 Array = NDArray[np.float64]
 NARROW = 1024  # dimensions above which a product keeps all threads busy
-_ROWS = 1024  # where each thread's share begins: at a multiple
+_ROWS = 256  # where each thread's share begins: at a multiple
 _NUMBERS = 2**21  # about their mean at a time
+_BINNING = 240  # sums by bin take the time of products of so many dimensions
+_SOME = 32  # one row in so many says where a block lies, before its mean is known
+_WORTHWHILE = 2048  # rows that are worth beginning with
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The products of the first `stop` rows of a block about μ, in other threads."""
+
+    mean: NDArray[np.floating]
+    stop: int
+    grams: Callable[[], list[NDArray[np.floating]]]
+
+
+def binning_threads(d: int) -> int | None:
+    """How many threads sum by bin while others multiply; none said where there are not enough of them, or of work."""
+    number = threads()
+    among = max(1, round(number * _BINNING / (_BINNING + d)))
+    return among if among < number and _BINNING <= d <= NARROW else None
+
+
+def begin(x: NDArray[np.floating], without: NDArray[np.int64]) -> Begun | None:
+    """Begin with what other threads will have done when this one has summed the rows by bin; None: not worthwhile."""
+    d, number = x.shape[1], threads()
+    among = binning_threads(d)
+    some = np.setdiff1d(np.arange(0, len(x), _SOME), without, assume_unique=True)
+    if among is None or len(x) < _WORTHWHILE or len(some) < len(x) // (2 * _SOME):
+        return None
+    share = min(1.0, (number - among) * (_BINNING + d) / (number * d))
+    stop, mean = int(share * len(x)) // _ROWS * _ROWS, x[some].mean(0)
+    work = small_matrices()(partial(_gram, x, mean, without))
+    return Begun(mean, stop, meanwhile(work, stop, multiple=_ROWS, among=number - among))
 
 
 def add_products(
@@ -32,19 +67,20 @@ def add_products(
     *,
     without: NDArray[np.int64] | None = None,
     omega: Array | None = None,
+    begun: Begun | None = None,
 ) -> None:
     """Add a block with Σx = `total`, some of its rows (sorted) left out: those become zero, nothing is gathered."""
     without = np.zeros(0, dtype=np.int64) if without is None else without
     n = len(x) - len(without)
     if not n:
         return
-    mean = (total / n).astype(x.dtype)
+    mean = (total / n).astype(x.dtype) if begun is None else begun.mean
     shift = mean.astype(float)
     half = total - 0.5 * n * shift
     left, right = np.stack([half, shift], 1), np.stack([shift, half])
     if omega is None:
         second = sums[f"{part}.second"]
-        for gram in _grams(x, mean, without):
+        for gram in _grams(x, mean, without, begun):
             second += gram
         with np.errstate(all="ignore"):
             second += left @ right
@@ -73,15 +109,27 @@ def _centred(
 
 
 def _grams(
-    x: NDArray[np.floating], mean: NDArray[np.floating], without: NDArray[np.int64]
-) -> list[NDArray[np.floating]]:
+    x: NDArray[np.floating], mean: NDArray[np.floating], without: NDArray[np.int64], begun: Begun | None
+) -> Iterator[NDArray[np.floating]]:
     """Σyyᵀ of y = x − μ in the precision of x; of a few hundred dimensions in parts, one per thread."""
+    start, among = 0 if begun is None else begun.stop, 1 if x.shape[1] > NARROW else None
+    if start < len(x):
+        rest = by_slices(
+            partial(_gram, x[start:], mean, without[without >= start] - start),
+            len(x) - start,
+            multiple=_ROWS,
+            among=among,
+        )
+        yield from rest
+    if begun is not None:
+        yield from begun.grams()
 
-    def work(rows: slice) -> NDArray[np.floating]:
-        with np.errstate(all="ignore"):  # of float64; what does not fit is missing when it is read
-            first, *others = (y.T @ y for y in _centred(x, mean, without, rows))
-            for other in others:
-                first += other
-        return first
 
-    return by_slices(work, len(x), multiple=_ROWS, alone=x.shape[1] > NARROW)
+def _gram(
+    x: NDArray[np.floating], mean: NDArray[np.floating], without: NDArray[np.int64], rows: slice
+) -> NDArray[np.floating]:
+    with np.errstate(all="ignore"):  # of float64; what does not fit is missing when it is read
+        first, *others = (y.T @ y for y in _centred(x, mean, without, rows))
+        for other in others:
+            first += other
+    return first

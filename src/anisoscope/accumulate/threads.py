@@ -62,18 +62,28 @@ def _tell_torch(number: int) -> None:
         sys.modules["torch"].set_num_threads(number)
 
 
-def by_slices(work: Callable[[slice], Result], n: int, *, multiple: int = 1, alone: bool = False) -> list[Result]:
-    """What `work` makes of the slices of range(n), one per thread, which begin at a multiple; one slice if `alone`.
+def by_slices(work: Callable[[slice], Result], n: int, *, multiple: int = 1, among: int | None = None) -> list[Result]:
+    """What `work` makes of the slices of range(n), which begin at a multiple: one per thread, or `among` so many.
 
-    >>> [part.stop - part.start for part in by_slices(lambda part: part, 5)] in ([5], [3, 2], [2, 2, 1])
-    True
+    >>> [part.stop - part.start for part in by_slices(lambda part: part, 5, among=2)]
+    [3, 2]
     """
-    step = n if alone else -(-n // threads())
-    step = max(1, -(-step // multiple)) * multiple
-    slices = [slice(start, min(start + step, n)) for start in range(0, max(n, 1), step)]
+    slices = _slices(n, multiple, threads() if among is None else among)
     if len(slices) == 1:
-        return [work(slice(0, n))]
+        return [work(slices[0])]
     return list(_pool(os.getpid(), "torch" in sys.modules).map(_in_this_mode(work), slices))
+
+
+def meanwhile(work: Callable[[slice], Result], n: int, *, multiple: int, among: int) -> Callable[[], list[Result]]:
+    """The same, begun while the caller goes on; what comes back waits for it."""
+    pool, slices = _pool(os.getpid(), "torch" in sys.modules), _slices(n, multiple, among)
+    begun = [pool.submit(work, some) for some in slices]
+    return lambda: [one.result() for one in begun]
+
+
+def _slices(n: int, multiple: int, among: int) -> list[slice]:
+    step = max(1, -(-n // (among * multiple))) * multiple
+    return [slice(start, min(start + step, n)) for start in range(0, max(n, 1), step)]
 
 
 def _in_this_mode(work: Callable[[slice], Result]) -> Callable[[slice], Result]:
@@ -114,7 +124,7 @@ class _OneThread:
     def __call__(self) -> Iterator[None]:
         with self._lock:
             if not self._within:
-                self._limit = _teams(os.getpid(), "torch" in sys.modules).limit(limits=1, user_api="blas")
+                self._limit = self._freed().limit(limits=1, user_api="blas")
             self._within += 1
         try:
             yield
@@ -122,7 +132,20 @@ class _OneThread:
             with self._lock:
                 self._within -= 1
                 if not self._within and self._limit is not None:
+                    self._freed()
                     self._limit.restore_original_limits()
+
+    @staticmethod
+    def _freed() -> ThreadpoolController:
+        """The controller, at the disposal of this thread: it obeys the first one that sets a limit, until that lets go.
+
+        Here the last one to leave lifts the limit, whichever set it.
+        """
+        found = _teams(os.getpid(), "torch" in sys.modules)
+        for library in found.lib_controllers:
+            if hasattr(library, "clear_controlling_thread"):  # from threadpoolctl 3.8 on
+                library.clear_controlling_thread(force=True)
+        return found
 
 
 small_matrices = _OneThread()

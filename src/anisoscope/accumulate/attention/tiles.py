@@ -81,7 +81,9 @@ def read_rows(call: Scored) -> CallRows:
     else:
         with shared_out():
             parts = by_slices(
-                lambda some: [work(block) for block in blocks[some]], len(blocks), alone=seen.device.type != "cpu"
+                lambda some: [work(block) for block in blocks[some]],
+                len(blocks),
+                among=None if seen.device.type == "cpu" else 1,
             )
         found = [one for part in parts for one in part]
     cells, *sums = zip(*found, strict=True)
