@@ -39,7 +39,7 @@ from anisoscope.accumulate.reservoir import CAPACITY, Reservoir, under
 from anisoscope.accumulate.sequences import Finished, Sequences
 from anisoscope.accumulate.sketch import COLUMNS, projection
 from anisoscope.accumulate.sums import LONG, Sample, Sums, sums_of
-from anisoscope.accumulate.threads import small_matrices
+from anisoscope.accumulate.threads import small_matrices, suited_to
 from anisoscope.errors import UsageError
 
 LARGEST_SPECTRUM = 4096  # above this d, a d×d matrix is not built: the spectrum comes from a sketch
@@ -273,10 +273,8 @@ class Moments:
             from anisoscope.accumulate import on_device
 
             on_device.add_products(self._sums, part, x, total, **options)
-        elif self.d > products.NARROW:  # a product of wide vectors keeps a team busy
-            products.add_products(self._sums, part, x, total, **options)
         else:
-            with small_matrices():
+            with suited_to(self.d):
                 products.add_products(self._sums, part, x, total, **options)
 
     def seal(self) -> None:

@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anisoscope.accumulate.threads import by_slices, meanwhile, small_matrices, threads
+from anisoscope.accumulate.threads import NARROW, by_slices, meanwhile, suited_to, threads
 
 Array = NDArray[np.float64]
-NARROW = 1024  # dimensions above which a product keeps all threads busy
 _ROWS = 256  # where each thread's share begins: at a multiple
 _NUMBERS = 2**21  # about their mean at a time
 _BINNING = 240  # sums by bin take the time of products of so many dimensions
@@ -55,7 +54,7 @@ def begin(x: NDArray[np.floating], without: NDArray[np.int64]) -> Begun | None:
         return None
     share = min(1.0, (number - among) * (_BINNING + d) / (number * d))
     stop, mean = int(share * len(x)) // _ROWS * _ROWS, x[some].mean(0)
-    work = small_matrices()(partial(_gram, x, mean, without))
+    work = partial(_gram, x, mean, without)
     return Begun(mean, stop, meanwhile(work, stop, multiple=_ROWS, among=number - among))
 
 
@@ -128,7 +127,7 @@ def _grams(
 def _gram(
     x: NDArray[np.floating], mean: NDArray[np.floating], without: NDArray[np.int64], rows: slice
 ) -> NDArray[np.floating]:
-    with np.errstate(all="ignore"):  # of float64; what does not fit is missing when it is read
+    with suited_to(x.shape[1]), np.errstate(all="ignore"):  # what does not fit float64 is missing when it is read
         first, *others = (y.T @ y for y in _centred(x, mean, without, rows))
         for other in others:
             first += other

@@ -12,8 +12,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import cache
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache, lru_cache
 from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController, threadpool_limits
@@ -43,15 +43,18 @@ def threads() -> int:
 
 @contextmanager
 def use_threads(number: int) -> Iterator[None]:
-    """Within this context work is shared among so many threads; those of torch too, also where it is loaded later."""
+    """Within this context work is shared among so many threads; also those of libraries that are loaded later."""
     before, said = threads(), os.environ.get("OMP_NUM_THREADS")
     _CHOSEN.append(number)
-    os.environ["OMP_NUM_THREADS"] = str(number)  # which torch reads when it is loaded
+    os.environ["OMP_NUM_THREADS"] = str(number)  # which torch and numpy's linear algebra read when they are loaded
+    limit = _at_our_disposal().limit(limits=number, user_api="blas")
     try:
         _tell_torch(number)
         yield
     finally:
         _CHOSEN.pop()
+        _at_our_disposal()
+        limit.restore_original_limits()
         del os.environ["OMP_NUM_THREADS"]
         os.environ |= {} if said is None else {"OMP_NUM_THREADS": said}
         _tell_torch(before)
@@ -108,7 +111,7 @@ def shared_out() -> Iterator[None]:
         return
     _SHARED.threads = number
     try:
-        with _teams(os.getpid(), "torch" in sys.modules).limit(limits=1, user_api="openmp"):
+        with _controller().limit(limits=1, user_api="openmp"):
             yield
     finally:
         _SHARED.threads = 0
@@ -124,7 +127,7 @@ class _OneThread:
     def __call__(self) -> Iterator[None]:
         with self._lock:
             if not self._within:
-                self._limit = self._freed().limit(limits=1, user_api="blas")
+                self._limit = _at_our_disposal().limit(limits=1, user_api="blas")
             self._within += 1
         try:
             yield
@@ -132,20 +135,8 @@ class _OneThread:
             with self._lock:
                 self._within -= 1
                 if not self._within and self._limit is not None:
-                    self._freed()
+                    _at_our_disposal()
                     self._limit.restore_original_limits()
-
-    @staticmethod
-    def _freed() -> ThreadpoolController:
-        """The controller, at the disposal of this thread: it obeys the first one that sets a limit, until that lets go.
-
-        Here the last one to leave lifts the limit, whichever set it.
-        """
-        found = _teams(os.getpid(), "torch" in sys.modules)
-        for library in found.lib_controllers:
-            if hasattr(library, "clear_controlling_thread"):  # from threadpoolctl 3.8 on
-                library.clear_controlling_thread(force=True)
-        return found
 
 
 small_matrices = _OneThread()
@@ -154,8 +145,37 @@ nothing, and where the cores are busy its waiting costs many times the work.
 """
 
 
-@cache
-def _teams(process: int, with_torch: bool) -> ThreadpoolController:
+NARROW = 1024  # dimensions up to which a team gains less than its waiting costs
+
+
+def suited_to(d: int) -> AbstractContextManager[None]:
+    """Within this context numpy's linear algebra on d dimensions uses one thread, or a team where they are many.
+
+    The eigenvalues of a matrix of 768 rows take as long in one thread as in two; beside busy processes two took from 4
+    to 100 times as long.
+    """
+    return small_matrices() if d <= NARROW else nullcontext()
+
+
+def _controller() -> ThreadpoolController:
+    """What controls the teams of the libraries that are loaded by now."""
+    return _teams(os.getpid(), len(sys.modules))
+
+
+def _at_our_disposal() -> ThreadpoolController:
+    """The same, ready to obey this thread: it obeys the first one that sets a limit, until that thread lets go.
+
+    Here the last one to leave lifts the limit, whichever set it.
+    """
+    found = _controller()
+    for library in found.lib_controllers:
+        if hasattr(library, "clear_controlling_thread"):  # from threadpoolctl 3.8 on
+            library.clear_controlling_thread(force=True)
+    return found
+
+
+@lru_cache(maxsize=1)
+def _teams(process: int, modules: int) -> ThreadpoolController:
     return ThreadpoolController()
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anisoscope.accumulate.sums import Sums, variances
+from anisoscope.accumulate.threads import suited_to
 from anisoscope.geometry import outliers
 from anisoscope.inference.directions import direction_estimates
 from anisoscope.inference.estimates import Estimate
@@ -49,6 +50,11 @@ def measure_cloud(
     >>> str(measure_cloud(moments).verdict)
     'isotropic'
     """
+    with suited_to(moments.d):
+        return _measured(moments, spectra=spectra, neighbours=neighbours, things=things, entered=entered)
+
+
+def _measured(moments: Moments, *, spectra: bool, neighbours: bool, things: str, entered: Sums | None) -> Cloud:
     sums, sample = moments.sums("all"), moments.reservoir.sample()
     found = direction_estimates(sums) + extreme_estimates(moments.extremes, sample, sums, entered)
     if spectra:
