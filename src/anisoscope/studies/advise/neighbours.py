@@ -2,7 +2,8 @@
 
 Of each query the best ten scores are kept and their row numbers; a block adds those of its rows that beat the tenth.
 Of equal scores the row with the lower number is nearer, so the result is that of sorting all rows, whatever the blocks.
-Memory: queries × (rows of a block + 10 × variants). Cost: queries × rows × dimensions for each variant, in float32.
+Memory: queries × (rows of a block for each thread + 10 × variants). Cost: queries × rows × dimensions for each variant,
+in float32; threads share the variants of a map among them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from anisoscope.accumulate.threads import by_slices, suited_to
 from anisoscope.studies.advise.variants import Floats, Variant, mapped
 
 Numbers = NDArray[np.int64]
@@ -71,12 +73,17 @@ class Search:
             return
         place = np.minimum(np.searchsorted(numbers, self.own), len(numbers) - 1)
         here = np.flatnonzero(numbers[place] == self.own)
-        for group in self.groups:
-            y = mapped(x, group[0])
-            for variant in group:
+
+        def search(variants: Sequence[Variant], y: Floats) -> None:
+            for variant in variants:
                 scores = self.asked[variant] @ variant.coded(y).T  # (queries, rows)
                 scores[here, place[here]] = -np.inf
                 self.best[variant].add(scores, numbers)
+
+        with suited_to(x.shape[1]):
+            for group in self.groups:
+                y = mapped(x, group[0])
+                by_slices(lambda some, group=group, y=y: search(group[some], y), len(group))
 
     def overlap(self) -> dict[Variant, NDArray[np.float64]]:
         """Of every query, the share of its nearest rows under the first variant that each variant keeps."""
