@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
@@ -53,8 +53,7 @@ def use_threads(number: int) -> Iterator[None]:
         yield
     finally:
         _CHOSEN.pop()
-        _at_our_disposal()
-        limit.restore_original_limits()
+        _lift(limit)
         del os.environ["OMP_NUM_THREADS"]
         os.environ |= {} if said is None else {"OMP_NUM_THREADS": said}
         _tell_torch(before)
@@ -135,8 +134,7 @@ class _OneThread:
             with self._lock:
                 self._within -= 1
                 if not self._within and self._limit is not None:
-                    _at_our_disposal()
-                    self._limit.restore_original_limits()
+                    _lift(self._limit)
 
 
 small_matrices = _OneThread()
@@ -162,11 +160,15 @@ def _controller() -> ThreadpoolController:
     return _teams(os.getpid(), len(sys.modules))
 
 
-def _at_our_disposal() -> ThreadpoolController:
-    """The same, ready to obey this thread: it obeys the first one that sets a limit, until that thread lets go.
+def _lift(limit: Any) -> None:
+    """Whichever thread set it: here that is for the last one that leaves."""
+    _at_our_disposal()
+    limit.restore_original_limits()
+    _at_our_disposal()
 
-    Here the last one to leave lifts the limit, whichever set it.
-    """
+
+def _at_our_disposal() -> ThreadpoolController:
+    """The same, ready to obey any thread: it obeys the first one that sets a limit, until that thread lets go."""
     found = _controller()
     for library in found.lib_controllers:
         if hasattr(library, "clear_controlling_thread"):  # from threadpoolctl 3.8 on
