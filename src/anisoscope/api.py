@@ -49,17 +49,17 @@ def attention(model: Any, data: Any = None, *, processor: Any = None, **settings
 
 
 def intervene(model: Any, data: Any = None, *, processor: Any = None, **settings: Any) -> Result:
-    """Take a part of the drift away while a model runs and see what it was for."""
+    """Remove part of the drift while a model runs, and see what that changes."""
     return _on_models("intervene", model, data, processor, settings)
 
 
 def final_norm(models: Any, data: Any = None, *, processor: Any = None, **settings: Any) -> Result:
-    """What a model's norms do to its geometry; names that differ in their step alone are a series."""
+    """What a model's norms do to its geometry; names that differ only in their step are a series."""
     return _on_models("final-norm", models, data, processor, settings)
 
 
 def vocabulary(models: Any, data: Any = None, *, processor: Any = None, **settings: Any) -> Result:
-    """Input and output vocabulary matrices; names that differ in their step alone are a series."""
+    """Input and output vocabulary matrices; names that differ only in their step are a series."""
     return _on_models("vocabulary", models, data, processor, settings)
 
 

@@ -243,7 +243,7 @@ def test_on_a_command_line_every_string_is_a_place(tmp_path, monkeypatch):
     for misspelt in (["c.txt"], ["a.txt", "c.txt"]):
         with pytest.raises(UsageError, match=r"no such file.*c\.txt"):
             open_places(misspelt, "text")
-    with pytest.raises(UsageError, match="stand alone"):
+    with pytest.raises(UsageError, match="must be the only source"):
         open_places(["-", "a.txt"], "text")
     monkeypatch.setattr(sys, "stdin", Stdin(b"typed"))
     assert pairs(open_places(["-"], "text")) == [("stdin#0", "typed")]
@@ -394,4 +394,4 @@ def test_a_name_that_stands_twice_in_a_json_object_is_refused(tmp_path):
     (tmp_path / "x.jsonl").write_text('{"text": "one"}\n{"text": "two", "text": "three"}\n')
     source = open_text(tmp_path / "x.jsonl")
     assert [document.text for document in source] == ["one"]
-    assert source.unreadable == [("x.jsonl", "line 2 is not JSON: 'text' stands twice")]
+    assert source.unreadable == [("x.jsonl", "line 2 is not JSON: 'text' is given twice")]

@@ -79,7 +79,7 @@ def test_a_toml_list_names_folders_beside_it_and_models_elsewhere(tmp_path: Path
 @pytest.mark.parametrize("text", ["checkpoints = 3", "[[checkpoints]]\nstep = 1\n", "[[checkpoints]]\nmodel", "a = 1"])
 def test_a_bad_list_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "bad.toml").write_text(text)
-    with pytest.raises(UsageError, match="no list of checkpoints"):
+    with pytest.raises(UsageError, match="not a list of checkpoints"):
         open_series(tmp_path / "bad.toml")
 
 

@@ -76,7 +76,7 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def write_csv(path: Path, rows: Sequence[Row], *, inputs: Iterable[str | Path] = (), force: bool = False) -> None:
-    """The tidy table as CSV. A text that a spreadsheet would take for a formula is led by an apostrophe."""
+    """The tidy table as CSV. A text that a spreadsheet would take for a formula gets an apostrophe in front."""
     from dataclasses import replace
 
     import pyarrow.csv

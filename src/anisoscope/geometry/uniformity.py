@@ -4,7 +4,7 @@
 
 Range [−4t, 0]: 0 when all directions coincide, lower when they spread. For the uniform law on the sphere the average
 potential has a closed form: E exp(−t‖u − v‖²) = e^(−2t) · ₀F₁(; d/2; t²), so the null is −2t + 2t²/d to first order,
-−4 + 8/d at t = 2. The definition is about directions: leaving the normalisation out is the commonest mistake with it.
+−4 + 8/d at t = 2. The definition is about directions: leaving out the normalisation is the most common mistake with it.
 
 The value itself comes from the pair cosines of a sample (`inference.neighbourhoods`): ‖u − v‖² = 2 − 2·cos. Source:
 Wang & Isola, ICML 2020.

@@ -113,7 +113,7 @@ def _expand(place: str | Path, suffixes: tuple[str, ...], what: str) -> list[Fou
     if is_url(place):
         return _expand_url(str(place), suffixes, what)
     if not str(place):  # as of a variable of the shell that is not set: it would be the folder that one is in
-        raise UsageError(f"an empty name, where {what} should be named", do="name a file or a folder")
+        raise UsageError(f"an empty name where {what} was expected", do="name a file or a folder")
     path = Path(os.path.expanduser(place))
     if path.is_dir():
         root, inside = path, path.rglob("*")

@@ -1,4 +1,4 @@
-"""The models of the two papers: where they are, what they read, which figures they are in, what to expect of them.
+"""The models of the two papers: where they are, what they read, which figures they are in, what to expect from them.
 
 The facts are in `catalogue.toml`. Nothing here imports torch or transformers: listing and completion are instant.
 

@@ -37,7 +37,7 @@ class Place:
 
 
 def locate(where: str | Path, *, revision: str | None = None, models_dir: str | Path | None = None) -> Place:
-    """The place that `where` means, or an error that says what was looked at."""
+    """The place that `where` means, or an error that says where it was looked for."""
     text = os.fspath(where)
     _check_name(text)
     if is_url(text):
@@ -73,7 +73,7 @@ def _check_name(text: str) -> None:
             where=f"{text[:40]}…",
             got=f"{len(text)} characters",
             expected=f"at most {LONGEST_PART} between two slashes",
-            do="give a hub id, a folder or a GGUF file",
+            do="name a hub id, a folder or a GGUF file",
         )
 
 
@@ -127,7 +127,7 @@ def check_beside(names: Iterable[str], file: Path) -> None:
     strange = sorted(name for name in names if Path(name).name != name)
     if strange:
         raise ModelError(
-            f"{file.name} names what does not lie beside it",
+            f"{file.name} names a file that does not lie beside it",
             where=file.parent,
             got=strange[0],
             expected="a name without a path",
@@ -155,13 +155,13 @@ def _on_disk(
 ) -> Place:
     """A folder or a GGUF file. A folder has no revisions: transformers would ignore one silently."""
     if not path.exists():
-        raise ModelError("no such folder or file", where=path, do="give a folder with config.json, or a hub id")
+        raise ModelError("no such folder or file", where=path, do="name a folder with config.json, or a hub id")
     if revision is not None:
         raise UsageError(
             "a folder or file has no revisions",
             where=path,
             got=f"revision={revision!r}",
-            do="give the folder of that revision, or a hub id with the revision",
+            do="name the folder of that revision, or a hub id with the revision",
         )
     name = name or path.resolve().name
     if path.is_file():
@@ -172,6 +172,6 @@ def _on_disk(
     if quantised and not (path / "config.json").is_file():
         if len(quantised) > 1:
             names = ", ".join(file.name for file in quantised)
-            raise UsageError("the folder holds several GGUF files", where=path, got=names, do="give one of them")
+            raise UsageError("the folder holds several GGUF files", where=path, got=names, do="name one of them")
         return Place("gguf", name, mirrored_revision, quantised[0])
     return Place("folder", name, mirrored_revision, path)

@@ -121,7 +121,7 @@ def open_model(
     if not isinstance(where, (str, Path)):
         return _adopt(where, _given(processor, tokenizer, where), modality, tower, pool=pool, prompt=prompt)
     if processor is not None and tokenizer is not None:
-        raise UsageError("a processor and a place of a tokenizer", got="both", do="give one of them")
+        raise UsageError("a processor and a place of a tokenizer", got="both", do="choose one of them")
     place = locate(where, revision=revision, models_dir=models_dir)
     with quiet(), _reading(place):
         folder, options = _folder(place, trust_remote_code)
@@ -224,7 +224,7 @@ def _reading(place: Place) -> AbstractContextManager[None]:
 
 
 def _folder(place: Place, trust_remote_code: bool) -> tuple[Path, dict[str, Any]]:
-    """The folder with the model's files, and what transformers has to be told about them."""
+    """The folder with the model's files, and the arguments that transformers needs for them."""
     from anisoscope.models.extra.register import register
 
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
@@ -241,7 +241,7 @@ def _folder(place: Place, trust_remote_code: bool) -> tuple[Path, dict[str, Any]
 
 
 def _asks_for_code(folder: Path) -> bool:
-    """Whether a config of the folder names Python files: with leave to run they stand in for the library's own."""
+    """Whether a config of the folder names Python files: if allowed to run, they replace the library's own."""
     return any(b'"auto_map"' in file.read_bytes() for file in folder.glob("*config.json"))
 
 
@@ -275,7 +275,7 @@ def _refuse_code(folder: Path) -> None:
         "unknown architecture",
         where=folder,
         got=f"model_type {kind!r}",
-        do="a newer transformers may know it; or open the module yourself and give it with its processor",
+        do="a newer transformers may know it; or open the module yourself and pass it with its processor",
     )
 
 

@@ -83,7 +83,7 @@ def _versions(runs: Sequence[Run]) -> list[str]:
 
 
 def _remarks(run: Run) -> list[str]:
-    """What was said of sources; what the sums of a shard said alone need not hold for all of them."""
+    """Notes on sources; what the sums of one shard say need not hold for all of them."""
     return run.manifest.get("remarks", run.manifest["notes"])  # earlier versions did not tell them apart
 
 
@@ -103,7 +103,9 @@ def _check_complete(runs: Sequence[Run]) -> None:
     units = [parse_shard(str(shard)) for shard in shards]
     of = {unit.of for unit in units}
     if len(of) > 1:
-        raise UsageError("the shards are of different cuts", got=", ".join(map(str, shards)), expected="one N in I/N")
+        raise UsageError(
+            "the shards belong to different splits", got=", ".join(map(str, shards)), expected="one N in I/N"
+        )
     n, present = of.pop(), [unit.index for unit in units]
     missing = [f"{i}/{n}" for i in range(n) if i not in present]
     twice = sorted({f"{i}/{n}" for i in present if present.count(i) > 1})
@@ -112,5 +114,5 @@ def _check_complete(runs: Sequence[Run]) -> None:
             [f"there twice: {', '.join(twice[:8])}"] if twice else []
         )
         raise StoreError(
-            "these are not all the shards", got="; ".join(words), expected=f"each of 0/{n} … {n - 1}/{n} once"
+            "the shards are not complete", got="; ".join(words), expected=f"each of 0/{n} … {n - 1}/{n} once"
         )

@@ -146,7 +146,7 @@ def write_run(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MANIFEST).unlink(missing_ok=True)
-        _write_plan(folder, command, settings, in_memory)  # first: a folder without it is not known for a run
+        _write_plan(folder, command, settings, in_memory)  # first: a folder without it is not recognised as a run
         table = to_table(replace(row, run=row.run or folder.name) for row in rows)
         _write_files(folder, table, arrays or {}, state or {})
         given = {"protocol": {}, "data": {}, "model": {}, "inputs": {}, "verdict": None, "notes": [], **about}

@@ -198,7 +198,7 @@ class Recipe(Settings):
 
     @classmethod
     def read(cls, path: str | Path) -> Recipe:
-        """The recipe of a file; a clear error where it is none."""
+        """The recipe of a file; a clear error where it is not one."""
         return cls.check(read_toml(Path(path)), where=path)
 
     def differences(self, other: Recipe) -> list[str]:

@@ -294,5 +294,5 @@ def test_labels_that_are_not_utf8_are_refused(tmp_path):
 
 def test_a_name_that_stands_twice_in_a_json_object_is_refused(tmp_path):
     (tmp_path / "x.jsonl").write_text('{"v": [1, 2]}\n{"v": [3, 4], "v": [5, 6]}\n')
-    with pytest.raises(InputError, match=r"line 2[\s\S]*'v' stands twice"):
+    with pytest.raises(InputError, match=r"line 2[\s\S]*'v' is given twice"):
         read(tmp_path / "x.jsonl")

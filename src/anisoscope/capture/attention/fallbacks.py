@@ -89,7 +89,7 @@ def _heads(module: nn.Module) -> int:
 
 
 class _Watch:
-    """The hooks on one attention module: remember what its projections return, tell when the module is done."""
+    """The hooks on one attention module: remember what its projections return, say when the module is done."""
 
     def __init__(self, module: nn.Module, query: nn.Module, key: nn.Module, emit: Emit) -> None:
         self.projections, self.emit = {"query": query, "key": key}, emit

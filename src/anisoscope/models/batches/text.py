@@ -4,7 +4,7 @@ A document is tokenised whole and cut into consecutive windows of `length` token
 window gets its own, as the tokenizer would give them to a short text. So every token of the document is in exactly one
 window, and every window looks to the model like a text of its own. The last window of a document may be short.
 
-A document that is token ids already is cut in the same way, without a tokenizer and without special tokens.
+A document that consists of token ids is cut in the same way, without a tokenizer and without special tokens.
 
 Padding is on the right and masked. It would still change the real positions of some families (`UNPADDED`: the last
 molecule of CANINE reaches into it, Funnel pools it), so that only windows of one length share a batch there; and of
@@ -174,7 +174,7 @@ def special_ends(tokenizer: Any) -> tuple[list[Any], list[Any]]:
     ([], [1])
     """
     if not callable(tokenizer):
-        raise ModelError("a text model needs its tokenizer", got=type(tokenizer).__name__, do="give it as processor=")
+        raise ModelError("a text model needs its tokenizer", got=type(tokenizer).__name__, do="pass it as processor=")
     encode: Callable[..., Any] = tokenizer
     bare, full = [], []
     for text in _PROBES:

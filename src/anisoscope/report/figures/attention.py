@@ -1,8 +1,8 @@
 """Attention by layer and head, from a run of `anisoscope attention`: heat maps of cos(Q̄, K̄), entropy, salience, sinks.
 
 A row of cells is a layer, a cell a head. A pointer on the colour bar says what the null is. A cell with a small circle
-cannot be told from it: its 95 % interval holds the null, or its cosine lies within ±1.96/√d_head, where unrelated means
-do.
+cannot be distinguished from it: its 95 % interval contains the null, or its cosine lies within ±1.96/√d_head, where
+unrelated means do.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _layer(row: Row) -> str:
 
 
 def _within_null(run: Run, rows: Sequence[Row]) -> list[Row]:
-    """The heads that cannot be told from the null."""
+    """The heads that cannot be distinguished from the null."""
     if rows[0].metric != "query_key_cosine":
         return [row for row in rows if None not in (row.low, row.high, row.null) and row.low <= row.null <= row.high]  # pyright: ignore
     d = {

@@ -1,4 +1,4 @@
-"""The few numbers that a card shows, by kind of run: what a person would ask first."""
+"""The few numbers that a card shows, by kind of run: what a reader would ask first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sentence that opens the page: what a person would say who had read the runs.
+"""The sentence that opens the page: what somebody who had read the runs would say.
 
 The most telling run speaks: a training before a single model, a model before a file of vectors, and so on in the order
 of `SPEAKERS`. The chart under the sentence is of the same kind (the scripts follow the same order).

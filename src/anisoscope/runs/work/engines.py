@@ -122,7 +122,7 @@ class Torchrun(Local):
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Within this context no library takes the other processes for helpers; they have to be joined again after it."""
+    """Inside, no library takes the other processes for helpers; they have to be joined again afterwards."""
     _leave()
     hidden = {name: os.environ.pop(name) for name in _LAUNCHED if name in os.environ}
     try:
@@ -140,7 +140,7 @@ def _others_alive() -> Iterator[None]:
         raise RankFailed(
             "another process of this run failed",
             got=str(error).splitlines()[0],
-            do="give the same command again: it continues, also with another number of processes",
+            do="give the same command again: it continues, even with another number of processes",
         ) from error
 
 

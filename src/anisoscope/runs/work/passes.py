@@ -3,9 +3,9 @@
     run_pass(model, batches, {"hidden": HiddenSums(…), "attention": AttentionSums(…)}, saved=…)
 
 An observer is a collection of sums that attaches itself to one forward pass. All observers see the same pass. State is
-written every few seconds of work at a batch boundary; whoever continues goes on with the next window and the same batch
-size, so that a resumed pass ends with the very numbers of an uninterrupted one. (A float32 forward pass depends on the
-shape of its batch in the seventh digit, so another batch size would not.)
+written every few seconds of work at a batch boundary; whoever continues starts at the next window with the same batch
+size, so that a resumed pass ends with exactly the numbers of an uninterrupted one. (A float32 forward pass depends on
+the shape of its batch in the seventh digit, so another batch size would not.)
 
 Where memory runs out in a batch, the pass goes back to its last saved state and on with half the positions per batch.
 

@@ -2,8 +2,8 @@
 
 The data is cut into units, a few for each worker. A worker keeps the study's model and sums between its units, saves
 its state like any other process, and hands back one state at the end of its work. When a worker dies, its unfinished
-units go back to the queue: another worker goes on from the state that was saved, and the finished units of the dead one
-are read from theirs. The sums add up to those of one pass whoever did what.
+units go back to the queue: another worker continues from the state that was saved, and the finished units of the dead
+one are read from theirs. The sums add up to those of one pass whoever did what.
 
 State is saved in the folder of the run, which all workers must be able to reach (a shared file system on a cluster).
 """
@@ -54,9 +54,9 @@ def _former_cut(job: Job) -> int | None:
     cuts = {unit.of if not deep else unit.filters[0][1] for unit in units if len(unit.filters) == deep}
     if len(cuts) > 1 or any(len(unit.filters) != deep for unit in units):
         raise StoreError(
-            "this run was begun by other numbers of processes",
+            "this run was begun with another number of processes",
             where=job.folder,
-            do="go on without --engine ray, or --existing replace to start anew",
+            do="continue without --engine ray, or --existing replace to start anew",
         )
     return next(iter(cuts), None)
 

@@ -148,7 +148,7 @@ def _join(*notes: str) -> str:
 def _estimates(formula: Callable[..., Any], *groups: Array, sizes: Array, told: Sequence[_Told]) -> list[_Estimate]:
     """Formulas of group sums (g, …, heads), with jackknife intervals per head and for the mean over heads.
 
-    The formula gives (…, metrics, heads), a metric for each that is `told` of: one call for all of them.
+    The formula gives (…, metrics, heads), a metric for each that `told` names: one call for all of them.
     """
     full = np.asarray(formula(*(sums.sum(0) for sums in groups)), np.float64)  # (metrics, heads)
     left = np.asarray(formula(*(without_each(sums) for sums in groups)), np.float64)[sizes > 0]  # (g, metrics, heads)

@@ -271,7 +271,7 @@ def _draw_qk_bias(block: nn.Module, config: Any) -> None:
         raise UsageError(
             "the block has no query and key biases",
             got=config.model_type,
-            do="drop --qk-bias, or give a config with attention_bias=true",
+            do="drop --qk-bias, or use a config with attention_bias=true",
         )
 
 

@@ -100,7 +100,7 @@ def hidden_norm_rows(rows: Sequence[Row], run: Run) -> list[Row]:
     """The mean norms of a trained model's blocks over N*, for every experiment that has one."""
     norms = [row for row in run.rows(metric="mean_norm", positions="all") if row.layer is not None and row.value]
     if not norms:
-        raise InputError("this run holds no norms of blocks", where=run.folder, do="give a run of `anisoscope measure`")
+        raise InputError("this run holds no norms of blocks", where=run.folder, do="name a run of `anisoscope measure`")
     compared = []
     for fixed in (row for row in rows if row.metric == "fixed_point" and row.seed is None):
         for norm in norms:

@@ -1,4 +1,4 @@
-"""What the terminal tells of untrained blocks: one table per experiment, one line per drift norm, means of draws."""
+"""What the terminal says about untrained blocks: one table per experiment, one line per drift norm, means of draws."""
 
 from __future__ import annotations
 

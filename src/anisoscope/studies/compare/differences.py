@@ -7,8 +7,8 @@ positions of the same sequences in both runs; where they do not, there is no int
 A difference whose interval excludes 0 is more than the choice of texts explains.
 
 Every metric has three rows: `X` is second minus first, `X_before` and `X_after` are the values of the two runs. What
-is of both runs at once has one: how alike the vectors are that both sampled (`inference.two_clouds`).
-Cost: two d×d eigendecompositions for each site and run, and one singular value decomposition.
+belongs to both runs at once has one: how alike the vectors are that both sampled (`inference.two_clouds`). Cost: two
+d×d eigendecompositions for each site and run, and one singular value decomposition.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@
 
 A rule is two one-sided tests, decided by the 95 % interval: it **holds** where the whole interval lies within the
 limits (each test at 2.5 %), **fails** where the whole interval lies beyond one, and in between, or without an interval,
-there is too little data to say. A change that is not seen is not thereby shown to be small.
+there is too little data to say. Not having seen a change does not show that it is small.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def collect(job: Job) -> Collected:
 
     if job.machine.shard is not None or job.unit is not None:
         raise UsageError(
-            "interventions take means over all data away, so they have no shards", do="share the work with torchrun"
+            "interventions remove means over all data, so they have no shards", do="share the work with torchrun"
         )
     return {label: intervene(job, label, model) for label, model in job.models(head=job.settings.head)}
 

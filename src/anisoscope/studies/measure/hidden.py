@@ -44,7 +44,7 @@ THINGS = {"text": "tokens", "speech": "frames", "vision": "patches"}  # what a v
 
 @dataclass
 class SiteRows:
-    """The rows of every site of one model, the verdicts on them, and what has to be said about them."""
+    """The rows of every site of one model, the verdicts on them, and the notes on them."""
 
     rows: list[Row] = field(default_factory=list)
     verdicts: list[Mapping[str, Any]] = field(default_factory=list)
@@ -107,13 +107,13 @@ def output_sums(model: OpenModel) -> OutputSums:
             "this model has no language-model head",
             where=model.name,
             expected="a masked or causal language model",
-            do="leave its logits out",
+            do="leave out its logits",
         )
     return OutputSums()
 
 
 def smaller_batches(model: OpenModel, machine: Machine) -> dict[str, Any]:
-    """How many positions a batch has where logits are looked at, unless the machine's settings say it."""
+    """How many positions a batch has where logits are looked at, unless the machine's settings do."""
     return {"batch_tokens": machine.batch_tokens or batch_positions(model.module)}
 
 
@@ -126,7 +126,7 @@ def encoder_of(model: OpenModel) -> Encoder:
     """What makes one vector of a text; an error where the model does not say."""
     if model.encoder is None:
         raise UsageError(
-            "this model does not say how one vector is made of a text",
+            "this model does not say how to make one vector of a text",
             where=model.name,
             expected="modules.json, as sentence-transformers writes it",
             do="--pool mean, or another way of pooling",

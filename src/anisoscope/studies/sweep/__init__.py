@@ -49,7 +49,7 @@ def collect(job: Job) -> Collected:
 
 
 def conclude(settings: SweepSettings, collected: Collected) -> Findings:
-    """Rows of every checkpoint, the planes of each seed, and what has to be said."""
+    """Rows of every checkpoint, the planes of each seed, and notes."""
     from anisoscope.studies.sweep.checkpoints import conclude_series
 
     return conclude_series(settings, collected)

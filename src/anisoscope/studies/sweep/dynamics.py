@@ -18,7 +18,7 @@ Arrays, by `seed-S/site/…` (S is `None` where a series has no seeds), first ax
 | `PLANE/axes` | (heads, 2, d) | the plane; Q̄ of the last step has positive coordinates |
 
 PLANE is `union`, `keys` or `queries`. Keys shared by several query heads are repeated for each.
-Cost: O(steps · heads · (d² + m·d)) and one eigendecomposition a head; one layer in memory at a time.
+Cost: O(steps · heads · (d² + m·d)) and one eigendecomposition per head; one layer in memory at a time.
 Source: Godey et al., EACL 2024, section 5 and appendices C, D.
 """
 

@@ -1,4 +1,5 @@
-"""What the terminal tells of trainings side by side: the mean of each arm, then what it changes against the control."""
+"""What the terminal says about trainings side by side: the mean of each arm, then what it changes against the
+control."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ COLUMNS = (
 
 
 def summary(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
-    """For each arm the averages of the columns of the summary, and their differences to the control, by metric."""
+    """For each arm the averages of the columns of the summary, and their differences from the control, by metric."""
     places = {(site, metric + end) for site, metric, _ in COLUMNS for end in ("", DIFFERENCE)}
     lines: dict[str, dict[str, Row]] = {}
     for row in rows:
@@ -36,7 +37,7 @@ def summary(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
 
 
 def story(rows: Sequence[Row]) -> Story:
-    """Means over seeds, then differences to the control with 95 % intervals over seeds."""
+    """Means over seeds, then differences from the control with 95 % intervals over seeds."""
     lines = summary(rows)
     if not lines:
         return Story()

@@ -139,7 +139,7 @@ def _place(path: Where, member: zipfile.ZipInfo) -> int:
 
 
 def _verified(path: Where, member: zipfile.ZipInfo, stored: VectorFile, rows: int, wanted: Wanted) -> Iterator[Piece]:
-    """The pieces of a stored array, behind a look at its checksum where all of it is wanted."""
+    """The pieces of a stored array, after a check of its checksum where all of it is wanted."""
     if all(map(wanted, range(stored.chunks or 0))):
         with _archive(path) as archive, archive.open(member) as stream:
             while stream.read(1 << 20):

@@ -35,7 +35,7 @@ class Picked:
         self.found: dict[int, NDArray[np.floating]] = dict(found or {})
 
     def keep(self, key: int, vector: NDArray[np.floating], name: str | None = None) -> None:
-        """Keep a vector; refuse two of one name, of which either may be meant. Copies of one vector are one."""
+        """Keep a vector; refuse two different ones of the same name."""
         known = self.found.get(key)
         if known is None:
             self.found[key] = np.array(vector)
