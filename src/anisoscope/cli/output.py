@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from anisoscope.errors import printable
-from anisoscope.runs.store import checked_existing as checked_existing
 
 if TYPE_CHECKING:
     from anisoscope.runs.measurement import Measurement

@@ -322,7 +322,8 @@ class Job:
             going_on = {unit for units in dealt for unit in units}
             for saved in begun.values():
                 if saved.unit not in going_on:
-                    total = _joined(total, _loaded(make(), saved))
+                    load_whole(sums := make(), saved.load())
+                    total = _joined(total, Part(sums, dict(saved.about)))
         for unit in dealt[0 if self.unit is not None else self.engine.rank]:
             saved = begun.get(unit) or (None if folder is None else Saved(folder, unit, known))
             total = _joined(total, self._part(unit, saved, make, work))
@@ -385,11 +386,6 @@ class Job:
             "sites": [site for one in seen for site in one["sites"]],
             "notes": [*model.notes, *(note for one in seen for note in one["notes"])],
         }
-
-
-def _loaded(sums: dict[str, Any], saved: Saved) -> Part:
-    load_whole(sums, saved.load())
-    return Part(sums, dict(saved.about))
 
 
 def _joined(total: Part | None, part: Part) -> Part:

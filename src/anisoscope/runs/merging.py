@@ -31,7 +31,8 @@ def merge_runs(runs: Sequence[Path | str | Run], out: Path | str, *, existing: E
             add_part(collected, label, part)
     assert study.conclude is not None
     findings = study.conclude(settings, collected)
-    notes = [*_versions(opened), *(note for run in opened for note in _remarks(run))]
+    remarks = (run.manifest.get("remarks", run.manifest["notes"]) for run in opened)  # earlier versions had only notes
+    notes = [*_versions(opened), *(remark for several in remarks for remark in several)]
     inputs = {key: record for run in opened for key, record in run.manifest["inputs"].items()}
     found = assemble(study, settings, findings, collected, notes=notes, inputs=inputs)
     with locked(out) as take:
@@ -80,11 +81,6 @@ def _versions(runs: Sequence[Run]) -> list[str]:
     }
     mixed = [f"{name} {', '.join(several)}" for name, several in of.items() if len(several) > 1]
     return [f"the shards were made with different versions: {'; '.join(mixed)}"] if mixed else []
-
-
-def _remarks(run: Run) -> list[str]:
-    """Notes on sources; what the sums of one shard say need not hold for all of them."""
-    return run.manifest.get("remarks", run.manifest["notes"])  # earlier versions did not tell them apart
 
 
 def _differing(first: Run, other: Run, name: str) -> dict[str, Any]:

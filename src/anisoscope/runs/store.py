@@ -281,8 +281,9 @@ def find_existing(
     if not present:
         return None
     if existing == "replace":
+        if not (folder / PLAN).exists():
+            raise UsageError("this is not a run folder, so it is not replaced", where=folder, do="choose another --out")
         with locked(folder) as take:
-            _check_run(folder)
             take()
             _remove_run(folder)
         return None
@@ -311,11 +312,6 @@ def find_existing(
 def _left_behind(path: Path) -> bool:
     """Whether this is what a kill may leave of a lock or of a file that was being written."""
     return path.name == ".lock" or (path.name.startswith(".") and path.name.endswith(".partial"))
-
-
-def _check_run(folder: Path) -> None:
-    if not (folder / PLAN).exists():
-        raise UsageError("this is not a run folder, so it is not replaced", where=folder, do="choose another --out")
 
 
 def _remove_run(folder: Path) -> None:

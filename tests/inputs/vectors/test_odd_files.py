@@ -150,7 +150,8 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path):
     locked = tmp_path / "locked"
     locked.mkdir(mode=0)
     code = (
-        "import os, sys\nfrom anisoscope.errors import InputError\nfrom anisoscope.inputs import open_vectors\n"
+        "import os, sys\nfrom anisoscope.errors import InputError\n"
+        "from anisoscope.inputs.vectors.source import open_vectors\n"
         "os.geteuid() or os.seteuid(65534)\n"
         "for place in sys.argv[1:]:\n"
         "    try: open_vectors(place)\n    except InputError as problem: print(problem)\n"

@@ -95,9 +95,9 @@ class Torchrun(Local):
     def reduce(self, part: Part) -> Part:
         """The sums of all processes, in rank 0; in the others what they had."""
         about = self._gathered(part.about)
-        for _name, collection in part.sums.items():
-            keys = self.agreed(self._union(self._gathered(list(collection.parts))))
-            for key in keys:
+        for collection in part.sums.values():
+            held = self._gathered(list(collection.parts))
+            for key in self.agreed(list(dict.fromkeys(key for keys in held for key in keys))):
                 states = self._gathered(collection.state_of(key) if key in collection.parts else None)
                 for state in states[1:]:
                     if state is not None:
@@ -114,10 +114,6 @@ class Torchrun(Local):
         with _others_alive():
             dist.gather_object(value, found, dst=0)
         return found or []
-
-    @staticmethod
-    def _union(lists: list[list[str]]) -> list[str]:
-        return list(dict.fromkeys(key for keys in lists for key in keys))
 
 
 @contextmanager

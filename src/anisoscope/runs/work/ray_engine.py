@@ -90,7 +90,8 @@ class _Pool:
         self.ray, self.job = ray, job
         options: dict[str, Any] = {"num_cpus": 1, "num_gpus": job.machine.gpus_per_worker, "max_restarts": 0}
         self.make = ray.remote(**options)(_Worker)
-        self.order = _order(job)
+        folder = None if job.folder is None else str(job.folder.resolve())
+        self.order = (job.study.name, job.settings.as_dict(), job.machine.as_dict(), folder)
         self.workers: dict[Any, Any] = {}
         for _ in range(workers):
             self._hire()
@@ -182,11 +183,6 @@ class _Worker:
 
         about = {label: part.about for label, part in self.total.items()}
         return state_of(self.total), about, self.job.inputs, [*self.job.notes, *self.job.source_notes()]
-
-
-def _order(job: Job) -> tuple[Any, ...]:
-    folder = None if job.folder is None else str(job.folder.resolve())
-    return job.study.name, job.settings.as_dict(), job.machine.as_dict(), folder
 
 
 def _add(total: Collected, found: Any, job: Job) -> None:

@@ -20,7 +20,7 @@ from anisoscope.errors import ModelError, StoreError
 from anisoscope.inference.directions import direction_estimates
 from anisoscope.runs.study import words_of
 from anisoscope.runs.table import Row, row_of
-from anisoscope.runs.work.collected import Accumulator, Collection, Part
+from anisoscope.runs.work.collected import Collection, Part
 from anisoscope.studies.final_norm.norms import Norm
 
 _AFTER_ABLATION = ("mean_cosine", "mean_cosine_inter", "mean_cosine_intra", "drift_ratio")
@@ -53,8 +53,7 @@ class Parameters:
 class NormParameters(Collection):
     """The parameters of all norms of a model, by path."""
 
-    def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
-        return Parameters.from_state(state)
+    kind = Parameters
 
 
 def keep_norms(part: Part, norms: Sequence[Norm]) -> None:
