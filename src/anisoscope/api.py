@@ -116,7 +116,8 @@ def block(**settings: Any) -> Result:
 
 def variants(data: Names = (), **settings: Any) -> Result:
     """Train kinds of attention, or objectives, side by side and measure them."""
-    return _perform("variants", {**({"data": _listed(data)} if data else {}), **settings}, {})
+    paths = [str(one) for one in ([data] if isinstance(data, str | Path) else data)]
+    return _perform("variants", {**({"data": paths} if paths else {}), **settings}, {})
 
 
 def compare(first: Any, second: Any, **settings: Any) -> Result:
@@ -237,10 +238,6 @@ def _vectors(field: str, files: Any) -> Asked:
     if all(isinstance(one, str | Path) for one in several):
         return {}, {field: [str(one) for one in several]}
     return {field: files}, {field: [f"{IN_MEMORY} {type(files).__name__}"]}
-
-
-def _listed(names: Names) -> list[str]:
-    return [str(names)] if isinstance(names, str | Path) else [str(one) for one in names]
 
 
 @contextmanager

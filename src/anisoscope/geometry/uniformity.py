@@ -31,7 +31,7 @@ def uniformity_null(d: int, *, t: float = 2.0) -> float:
     return -2 * t + math.log1p(total)
 
 
-def uniformity_null_sd(n: int, d: int, *, t: float = 2.0) -> float | None:
+def uniformity_null_sd(n: int, d: int) -> float | None:
     """Sd of `uniformity` of n directions uniform on the sphere. Missing if n < 2.
 
     On the sphere the potentials of two different pairs are uncorrelated (given u_i, the law of u_i·u_j does not depend
@@ -39,5 +39,5 @@ def uniformity_null_sd(n: int, d: int, *, t: float = 2.0) -> float | None:
     """
     if n < 2:
         return None
-    relative_variance = math.expm1(uniformity_null(d, t=2 * t) - 2 * uniformity_null(d, t=t))
+    relative_variance = math.expm1(uniformity_null(d, t=4) - 2 * uniformity_null(d, t=2))
     return math.sqrt(relative_variance / (n * (n - 1) / 2))

@@ -127,11 +127,11 @@ def lookup(name: str) -> Entry:
     )
 
 
-def suggest(name: str, *, at_most: int = 3) -> list[str]:
-    """Hub ids of the catalogue whose id, alias or label looks like a misspelt name."""
+def suggest(name: str) -> list[str]:
+    """At most three hub ids of the catalogue whose id, alias or label looks like a misspelt name."""
     known = {written: entry.id for entry in _entries() for written in _names(entry)}
-    close = difflib.get_close_matches(name.strip().lower(), known, n=2 * at_most, cutoff=0.75)
-    return list(dict.fromkeys(known[match] for match in close))[:at_most]
+    close = difflib.get_close_matches(name.strip().lower(), known, n=6, cutoff=0.75)
+    return list(dict.fromkeys(known[match] for match in close))[:3]
 
 
 def _names(entry: Entry) -> list[str]:

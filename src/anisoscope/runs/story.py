@@ -88,6 +88,15 @@ def valued(row: Row) -> str:
     return f"< {_TINY:.0e}" if tiny else number(row.value)
 
 
+def digits(value: float | None, form: str) -> str:
+    """A number in this format, for tables that must not grow wide; a dash for what is missing.
+
+    >>> digits(0.00195312, ".3g"), digits(-0.00001, "z.3f"), digits(None, ".3f")
+    ('0.00195', '0.000', '–')
+    """
+    return "–" if value is None else format(value, form)
+
+
 def percent(share: float | None) -> str:
     """A share in percent, whole above ten, two digits below; a dash for what is missing.
 

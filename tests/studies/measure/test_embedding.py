@@ -168,7 +168,7 @@ def test_a_part_that_no_fingerprint_covers_is_refused(tmp_path, path):
     modules = json.loads((folder / "modules.json").read_text())
     modules[1]["path"] = path
     (folder / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(ModelError, match=r"modules\.json names what does not lie beside it"):
+    with pytest.raises(ModelError, match=r"modules\.json names a file that does not lie beside it"):
         anisoscope.measure(str(folder), TEXTS, neighbours=False)
 
 

@@ -83,7 +83,7 @@ class TextFeed:
                     tally["too_short"] += 1
                     continue
                 place = start + number * ends  # the special tokens of earlier windows have places too
-                form = self._form(document.key, place, len(ids))
+                form = {_PADDED: None, _EQUAL: len(ids), _ALONE: (document.key, place)}[self.shares]
                 size, whole = len(ids), len(tokens) <= room
                 yield Window(document.key, place, (ids, len(front), len(back)), size, size, form, whole)
 
@@ -118,9 +118,6 @@ class TextFeed:
                 expected=f"ids from 0 to {self.rows - 1}",
                 do="use the tokenizer that belongs to this model",
             )
-
-    def _form(self, key: str, start: int, length: int) -> object:
-        return {_PADDED: None, _EQUAL: length, _ALONE: (key, start)}[self.shares]
 
     def collate(self, windows: list[Window]) -> Batch:
         lengths, fronts, backs = (

@@ -51,9 +51,10 @@ def figure_heads(run: Run, *, metric: str) -> Figure:
             cells[layers.index(_layer(row)), row.head] = np.nan if row.value is None else row.value
         image = axes.imshow(cells, cmap=palette, vmin=limits[0], vmax=limits[1], aspect="auto", interpolation="none")
         unsure = _within_null(run, rows)
-        _circles(
-            axes, [(row.head or 0, layers.index(_layer(row))) for row in unsure], dark=metric == "query_key_cosine"
-        )
+        if unsure:
+            edge = INK if metric == "query_key_cosine" else "white"
+            places = zip(*((row.head or 0, layers.index(_layer(row))) for row in unsure), strict=True)
+            axes.scatter(*places, s=6, facecolors="none", edgecolors=edge, linewidths=0.7)
         _name_cells(axes, layers, heads)
         bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=18)
         bar.set_label(label)
@@ -78,13 +79,6 @@ def _within_null(run: Run, rows: Sequence[Row]) -> list[Row]:
         name.removesuffix(".query"): array.shape[-1] for name, array in run.arrays().items() if name.endswith(".query")
     }
     return [row for row in rows if row.value is not None and abs(row.value) < 1.96 * d[_layer(row)] ** -0.5]
-
-
-def _circles(axes: Axes, places: Sequence[tuple[int, int]], *, dark: bool) -> None:
-    if places:
-        axes.scatter(
-            *zip(*places, strict=True), s=6, facecolors="none", edgecolors=INK if dark else "white", linewidths=0.7
-        )
 
 
 def _name_cells(axes: Axes, layers: Sequence[str], heads: int) -> None:

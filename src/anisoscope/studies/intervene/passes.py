@@ -42,7 +42,9 @@ def intervene(job: Job, label: str, model: OpenModel) -> Part:
             batch_tokens=positions,
         )
 
-    options = {"attention": _has_attention(model.module), "before_rotary": settings.before_rotary}
+    # queries and keys can be changed where attention goes through the interface, not where projections are watched
+    attention = any(uses_interface(part) for part in model.module.modules())
+    options = {"attention": attention, "before_rotary": settings.before_rotary}
     found = passed("means", MeanSums, lambda sums, task: add_means(sums, model, task, blocks, **options))
     mine = cast("MeanSums", found.sums["means"]).means(blocks, before_rotary=settings.before_rotary)
     means = job.engine.agreed(mine)
@@ -80,11 +82,6 @@ def sources_of(names: list[str], means: Means, *, seed: int) -> dict[str, Means]
 
 def _kind(name: str) -> str:
     return name.removesuffix(".control")
-
-
-def _has_attention(module: nn.Module) -> bool:
-    """Whether queries and keys can be changed; projections that are only watched cannot."""
-    return any(uses_interface(part) for part in module.modules())
 
 
 def _possible(name: str, module: nn.Module, means: Means) -> bool:

@@ -151,7 +151,13 @@ def site_rows(part: Part, label: str, *, spectrum: str = "all", neighbours: bool
         for name in order:
             moments = part.get(there[name], name)
             read[name] = moments.sums()
-            _check_something(name, read[name])
+            if read[name].n < 2:
+                raise InputError(
+                    "there is nothing to measure at this site",
+                    where=name,
+                    got=f"{read[name].n} usable vectors, {read[name].nonfinite} with NaN or infinite entries",
+                    do="look for broken weights or inputs",
+                )
             yield partial(
                 measure_cloud,
                 moments,
@@ -190,16 +196,6 @@ def _things(site: str, things: str) -> str:
     if not is_embedding(site):
         return things
     return "images" if site.endswith(".image") else "texts"
-
-
-def _check_something(site: str, sums: Any) -> None:
-    if sums.n < 2:
-        raise InputError(
-            "there is nothing to measure at this site",
-            where=site,
-            got=f"{sums.n} usable vectors, {sums.nonfinite} with NaN or infinite entries",
-            do="look for broken weights or inputs",
-        )
 
 
 def judge(verdicts: Sequence[Mapping[str, Any]]) -> Verdict:
