@@ -31,7 +31,8 @@ def measurement_rows(experiment: Experiment, sweeps: Sequence[Sweep]) -> list[Ro
     rows = []
     for k, norm in enumerate(experiment.norms):
         for site, metric in sweeps[0].numbers[k]:
-            shared = replace(_shared(experiment), site=site, layer=_layer(site), metric=metric, at=norm)
+            layer = int(site.removeprefix("block.")) if site.startswith("block.") else None
+            shared = replace(_shared(experiment), site=site, layer=layer, metric=metric, at=norm)
             shared = replace(shared, null=_null(sweeps[0], k, metric))
             values = [sweep.numbers[k][site, metric] for sweep in sweeps]
             rows.append(replace(_average(shared, sweeps, values), value=float(np.mean(values))))
@@ -52,10 +53,6 @@ def _average(shared: Row, sweeps: Sequence[Sweep], values: Sequence[float]) -> R
 def _each(shared: Row, sweeps: Sequence[Sweep], values: Sequence[float | None]) -> list[Row]:
     pairs = zip(sweeps, values, strict=True)
     return [replace(shared, value=value, n=sweep.vectors, seed=sweep.seed) for sweep, value in pairs]
-
-
-def _layer(site: str) -> int | None:
-    return int(site.removeprefix("block.")) if site.startswith("block.") else None
 
 
 def _null(sweep: Sweep, k: int, metric: str) -> float | None:

@@ -41,7 +41,8 @@ def story(rows: Sequence[Row]) -> Story:
     lines = summary(rows)
     if not lines:
         return Story()
-    body = [[arm, *(number(_value(line, metric)) for _, metric, _ in COLUMNS)] for arm, line in lines.items()]
+    cells = {arm: [line.get(metric) for _, metric, _ in COLUMNS] for arm, line in lines.items()}
+    body = [[arm, *(number(row.value if row else None) for row in found)] for arm, found in cells.items()]
     means = Table(("arm", *(heading for *_, heading in COLUMNS)), body, caption="means over blocks and seeds")
     changed = [(arm, line) for arm, line in lines.items() if any(name.endswith(DIFFERENCE) for name in line)]
     first = [[arm, *(_change(line, metric) for _, metric, _ in COLUMNS[:4])] for arm, line in changed]
@@ -52,10 +53,6 @@ def story(rows: Sequence[Row]) -> Story:
     tables = [Table(("arm", *(h for *_, h in COLUMNS[:4])), first, title=title, caption=caption)] if changed else []
     more = [Table(("arm", *(h for *_, h in COLUMNS[4:])), rest, title=title, caption=caption)] if changed else []
     return Story([means, *tables], more=more)
-
-
-def _value(line: dict[str, Row], metric: str) -> float | None:
-    return line[metric].value if metric in line else None
 
 
 def _change(line: dict[str, Row], metric: str) -> str:
