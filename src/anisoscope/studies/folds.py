@@ -53,7 +53,7 @@ class TwoSided(Embeddings):
     """Embeddings, with those of queries apart where there are any."""
 
     queries: list[str] = option(
-        "Queries, to pair with the files' rows: embeddings, or with a model texts, led by its prompt for queries.",
+        "Queries to pair with the rows: embeddings or, with a model, texts, preceded by its prompt for queries.",
         [],
         paths=True,
     )

@@ -37,7 +37,7 @@ class PairSettings(Settings):
     """Labelled pairs, and how they name rows or texts."""
 
     pairs: str | None = option("Labelled pairs: a table of query, document, and label or score.", None, paths=True)
-    ids: str | None = option("Column of ids that the pairs name rows by (default: row numbers).", None)
+    ids: str | None = option("Column of the ids that the pairs use (default: row numbers).", None)
     query_prompt: str | None = option(
         "Prompt of queries, by name or as words (default: --prompt, else the model's own for queries).", None
     )

@@ -60,7 +60,7 @@ class SampledSource(VectorSource):
                 "only files with row groups can be sampled by them",
                 where=whole.name,
                 expected=".parquet or .arrow",
-                do="leave --rows-per-group-sample out, or convert the file",
+                do="leave out --rows-per-group-sample, or convert the file",
             )
         if whole.grouped:
             raise UsageError(

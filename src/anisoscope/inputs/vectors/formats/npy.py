@@ -60,7 +60,7 @@ def read_header(stream: IO[bytes], *, where: object) -> Header:
 def open_npy(path: Where, columns: Columns) -> VectorFile:
     """The matrix (n, d) of an `.npy` file."""
     if columns != Columns():
-        do = "save an .npz with named arrays, or leave `column`, `group` and `ids` out"
+        do = "save an .npz with named arrays, or leave out `column`, `group` and `ids`"
         raise UsageError("an .npy file has neither columns nor groups", where=path, do=do)
     with path.open("rb", HEADER) as stream:
         header = read_header(stream, where=path)
