@@ -134,7 +134,7 @@ def _assigned(text: str) -> tuple[str, Any]:
         raise UsageError("cannot read this field", got=text, expected="name=value, such as hidden=96")
     try:
         return name, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return name, value
 
 

@@ -15,9 +15,11 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import tomllib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inputs.stores.objects import Mark, StoredObject, is_url, listed
@@ -173,6 +175,16 @@ def name_of(where: Sequence[str | Path]) -> str:
     first = Path(os.path.expanduser(where[0]))
     name = printable(first.name or first.resolve().name or str(first))
     return name if len(where) == 1 else f"{name} and {len(where) - 1} more"
+
+
+def read_toml(path: Path | str) -> dict[str, Any]:
+    """A TOML file that a person wrote."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UsageError("there is no such file", where=path) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError("this is not valid TOML", where=path, got=error) from error
 
 
 def digest(parts: Iterable[bytes]) -> str:

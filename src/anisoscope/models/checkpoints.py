@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from glob import glob
@@ -31,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anisoscope.errors import InputError, UsageError
+from anisoscope.inputs.files import read_toml
 from anisoscope.models.catalogue import Checkpoint, series
 
 if TYPE_CHECKING:
@@ -152,13 +152,11 @@ def _of_path(path: Path, *, within: Path) -> Checkpoint:
 
 
 def _in_toml(path: Path) -> tuple[str, list[Checkpoint]]:
+    written = read_toml(path)
     try:
-        written = tomllib.loads(path.read_text(encoding="utf-8"))
         entries = written["checkpoints"]
         found = [Checkpoint(**{**entry, "model": _beside(path, entry["model"])}) for entry in entries]
-    except FileNotFoundError as error:
-        raise UsageError("there is no such file", where=path) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         raise UsageError(
             "this is not a list of checkpoints",
             where=path,

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from anisoscope.errors import StoreError, UsageError
+from anisoscope.inputs.files import read_toml
 from anisoscope.runs.locking import locked
 from anisoscope.runs.settings import nearest
 from anisoscope.runs.shape import check_shape, differences
@@ -359,14 +360,7 @@ def _write_plan(folder: Path, command: str, settings: Mapping[str, Any], in_memo
 
 def read_plan(path: Path) -> dict[str, Any]:
     """The TOML file of a run: its command, its settings, and nothing else."""
-    import tomllib
-
-    try:
-        plan = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UsageError("there is no such file", where=path) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError("this is not valid TOML", where=path, got=error) from error
+    plan = read_toml(path)
     unknown = set(plan) - {"command", "settings", "in_memory"}
     if unknown:
         raise UsageError("unknown table in the plan", where=path, got=", ".join(sorted(unknown)), expected="settings")

@@ -32,12 +32,13 @@ from typing import Any, Literal, Self
 from pydantic import model_validator
 
 from anisoscope.errors import UsageError
+from anisoscope.inputs.files import read_toml
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Seeds, Settings, nearest, option
 from anisoscope.runs.study import Findings, Study
 from anisoscope.runs.work.collected import Collected
 from anisoscope.studies.variants.story import story
-from anisoscope.training.recipe import Recipe, read_toml
+from anisoscope.training.recipe import Recipe
 
 KINDS = ("softmax", "softmax_one", "sigmoid", "cosine", "query_centred", "key_centred", "gated", "linear", "no_bias")
 ARMS: dict[str, dict[str, dict[str, Any]]] = {
