@@ -109,16 +109,22 @@ def has_weights(folder: Path) -> bool:
     return any((folder / name).is_file() for name in WEIGHTS) or any(folder.glob("*.gguf"))
 
 
+def read_json(file: Path) -> Any:
+    """What a JSON file of a model holds; an empty object where there is no such file."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except (ValueError, RecursionError, OSError) as error:
+        got = str(error).partition("\n")[0]
+        raise ModelError(f"{file.name} is not JSON", where=file.parent, got=got) from error
+
+
 def listed_modules(folder: Path) -> list[dict[str, Any]]:
     """The parts of a sentence-transformers model, in order; empty for any other folder."""
     file = folder / "modules.json"
-    try:
-        listed = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
-    except (ValueError, RecursionError, OSError) as error:
-        raise ModelError("modules.json is not JSON", where=folder, got=str(error).partition("\n")[0]) from error
+    listed = read_json(file) if file.is_file() else []
     if not isinstance(listed, list) or not all(isinstance(part, dict) for part in listed):
         raise ModelError("modules.json does not list the parts of a model", where=folder, got=type(listed).__name__)
-    check_beside((str(part.get("path") or "") for part in listed), folder / "modules.json")
+    check_beside((str(part.get("path") or "") for part in listed), file)
     return sorted(listed, key=lambda part: part.get("idx", 0))
 
 

@@ -13,7 +13,6 @@ cache.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -29,7 +28,7 @@ from anisoscope.models.devices import check_device, parse_device_map
 from anisoscope.models.fingerprint import Fingerprinting, ModelFiles, module_fingerprint, start_fingerprint
 from anisoscope.models.hub import fetch, first_line
 from anisoscope.models.loading import check_folder, load_weights, quiet
-from anisoscope.models.locate import Place, locate, transformer_folder
+from anisoscope.models.locate import Place, locate, read_json, transformer_folder
 from anisoscope.models.modality import TOWERS, body_class, head_class, is_composite, modality_of, tower_config
 from anisoscope.models.processors import longest_input, open_processor, open_tokenizer, tokenizer_folder
 
@@ -249,10 +248,7 @@ def _refuse_code(folder: Path) -> None:
     """A model whose architecture transformers does not have would run Python files of its repository."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    try:
-        written = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (ValueError, RecursionError, OSError) as error:
-        raise ModelError("config.json is not JSON", where=folder, got=first_line(error)) from error
+    written = read_json(folder / "config.json")
     if not isinstance(written, dict):
         raise ModelError(
             "config.json is not the config of a model",

@@ -10,7 +10,6 @@ State is saved in the folder of the run, which all workers must be able to reach
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from anisoscope.errors import MissingExtra, RanksLost, StoreError
 from anisoscope.runs.progress import track
 from anisoscope.runs.work.collected import Collected, add_part
+from anisoscope.runs.work.saved import find_saved
 from anisoscope.runs.work.units import Unit, parse_shard
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ def _former_cut(job: Job) -> int | None:
     if job.folder is None:
         return None
     deep = 0 if job.machine.shard is None else 1
-    headers = [json.loads(path.read_text()) for path in (job.folder / "partial").glob("*/*.json")]
-    units = [Unit.of_list(header["unit"]) for header in headers]
+    units = [saved.unit for folder in (job.folder / "partial").glob("*") for saved in find_saved(folder, {})]
     cuts = {unit.of if not deep else unit.filters[0][1] for unit in units if len(unit.filters) == deep}
     if len(cuts) > 1 or any(len(unit.filters) != deep for unit in units):
         raise StoreError(
