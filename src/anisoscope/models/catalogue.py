@@ -127,6 +127,11 @@ def lookup(name: str) -> Entry:
     )
 
 
+def figure_order(name: str) -> tuple[bool, int, str]:
+    """The key that sorts figures by number, those of the second paper last."""
+    return name.startswith("M"), int("".join(filter(str.isdigit, name)) or 0), name
+
+
 def suggest(name: str) -> list[str]:
     """At most three hub ids of the catalogue whose id, alias or label looks like a misspelt name."""
     known = {written: entry.id for entry in _entries() for written in _names(entry)}
