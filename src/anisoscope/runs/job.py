@@ -318,7 +318,7 @@ class Job:
         dealt = self.engine.agreed(self._dealt(begun))
         total: Part | None = None
         make = counting(make)
-        if self.engine.chief and self.unit is None:  # what was done before, and nobody goes on with
+        if self.engine.chief and self.unit is None:  # what was done before, and nobody continues
             going_on = {unit for units in dealt for unit in units}
             for saved in begun.values():
                 if saved.unit not in going_on:
@@ -353,7 +353,7 @@ class Job:
         return Part(sums, about)
 
     def _smaller(self, tokens: int, saved: Saved | None) -> Saved | None:
-        """Halve the batches; the state that the unit goes on from."""
+        """Halve the batches; the state that the unit continues from."""
         words = f"memory ran out with {tokens:,} positions per batch: fewer were run, which may change the last digits"
         self._tokens, self._shrunk = tokens // 2, self._shrunk or [words]
         if saved is None:

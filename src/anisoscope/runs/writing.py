@@ -41,7 +41,7 @@ def atomic(path: Path) -> Iterator[Path]:
     except Exception as error:
         from safetensors import SafetensorError
 
-        if isinstance(error, SafetensorError):  # what safetensors makes of a full disk is no OSError
+        if isinstance(error, SafetensorError):  # what safetensors makes of a full disk is not an OSError
             raise OSError(str(error)) from error
         raise
     finally:

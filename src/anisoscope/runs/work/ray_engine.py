@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Task = tuple[Unit, str | None]  # a share of the data, and of a series one checkpoint
 UNITS_PER_WORKER = 4
-TRIES = 3  # of one unit, before its worker's death is no accident
+TRIES = 3  # of one unit, before the death of its worker counts as a failure
 
 
 def collect_on_ray(job: Job) -> Collected:

@@ -1,6 +1,6 @@
 """The passes of the study, one after the other: means, shifts, outcomes. Each is saved on its way and can be continued.
 
-On several processes each of them sums its share of every pass, and all of them go on with the means of all.
+On several processes each of them sums its share of every pass, and all of them continue with the means of all.
 """
 
 from __future__ import annotations
