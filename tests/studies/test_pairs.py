@@ -170,7 +170,7 @@ def test_rows_are_found_by_their_ids_and_lost_ones_are_noted(tmp_path):
         ),
         ("none.jsonl", '{"query": 1, "document": 2, "score": 1}\n{"query": 3, "document": 4}', "without a label"),
         ("both.jsonl", '{"query": 1, "document": 2, "score": 1, "score": 0}', "is given twice"),
-        ("list.jsonl", "[1, 2]", "holds no object"),
+        ("list.jsonl", "[1, 2]", "is not a JSON object"),
         ("deep.jsonl", "[" * 100_000, "nested too deep"),
         ("half.parquet", "PAR1", "cannot be read"),
     ],

@@ -27,7 +27,7 @@ def as_rows(x: ArrayLike) -> np.ndarray:
         raise InputError("vectors must be the rows of a matrix", got=f"shape {rows.shape}", expected="shape (m, d)")
     if not np.isfinite(rows).all():
         bad = int((~np.isfinite(rows)).any(axis=1).sum())
-        raise InputError("some vectors are not finite", got=f"{bad} of {len(rows)} rows", do="leave those rows out")
+        raise InputError("some vectors are not finite", got=f"{bad} of {len(rows)} rows", do="leave out those rows")
     return rows
 
 
@@ -37,7 +37,7 @@ def unit_rows(x: ArrayLike) -> np.ndarray:
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     if not norms.all():
         zeros = int((norms == 0).sum())
-        raise InputError("a zero vector has no direction", got=f"{zeros} zero rows", do="leave those rows out")
+        raise InputError("a zero vector has no direction", got=f"{zeros} zero rows", do="leave out those rows")
     return rows / norms
 
 

@@ -112,7 +112,7 @@ def _objects(stream: TextIO, path: Path) -> Iterator[Mapping[str, Any]]:
             where = f"{path}, line {number}"
             record = parse_json(line, where)
             if not isinstance(record, dict):
-                raise InputError("a line that holds no object", where=where, got=line[:60].strip())
+                raise InputError("a line that is not a JSON object", where=where, got=line[:60].strip())
             yield record
 
 
