@@ -313,7 +313,7 @@ def intervene_run(folder: Path, model: str = "org/gamma") -> Run:
 
 
 def variants_run(folder: Path) -> Run:
-    """As `anisoscope variants` leaves it: arms with seeds, their means, differences to the control."""
+    """As `anisoscope variants` leaves it: arms with seeds, their means, differences from the control."""
     rows: list[Row] = []
     for arm, cosine in (("softmax", 0.4), ("gated", 0.2)):
         for metric, site, value in (("mean_cosine", "blocks", cosine), ("validation_loss", "", 2 + cosine)):

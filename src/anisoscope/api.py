@@ -49,17 +49,17 @@ def attention(model: Any, data: Any = None, *, processor: Any = None, **settings
 
 
 def intervene(model: Any, data: Any = None, *, processor: Any = None, **settings: Any) -> Result:
-    """Take a part of the drift away while a model runs and see what it was for."""
+    """Remove part of the drift while a model runs, and see what that changes."""
     return _on_models("intervene", model, data, processor, settings)
 
 
 def final_norm(models: Any, data: Any = None, *, processor: Any = None, **settings: Any) -> Result:
-    """What a model's norms do to its geometry; names that differ in their step alone are a series."""
+    """What a model's norms do to its geometry; names that differ only in their step are a series."""
     return _on_models("final-norm", models, data, processor, settings)
 
 
 def vocabulary(models: Any, data: Any = None, *, processor: Any = None, **settings: Any) -> Result:
-    """Input and output vocabulary matrices; names that differ in their step alone are a series."""
+    """Input and output vocabulary matrices; names that differ only in their step are a series."""
     return _on_models("vocabulary", models, data, processor, settings)
 
 
@@ -116,7 +116,8 @@ def block(**settings: Any) -> Result:
 
 def variants(data: Names = (), **settings: Any) -> Result:
     """Train kinds of attention, or objectives, side by side and measure them."""
-    return _perform("variants", {**({"data": _listed(data)} if data else {}), **settings}, {})
+    paths = [str(one) for one in ([data] if isinstance(data, str | Path) else data)]
+    return _perform("variants", {**({"data": paths} if paths else {}), **settings}, {})
 
 
 def compare(first: Any, second: Any, **settings: Any) -> Result:
@@ -237,10 +238,6 @@ def _vectors(field: str, files: Any) -> Asked:
     if all(isinstance(one, str | Path) for one in several):
         return {}, {field: [str(one) for one in several]}
     return {field: files}, {field: [f"{IN_MEMORY} {type(files).__name__}"]}
-
-
-def _listed(names: Names) -> list[str]:
-    return [str(names)] if isinstance(names, str | Path) else [str(one) for one in names]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""One family of errors; every message says what happened, where, what was got, what was expected, and what to do.
+"""One family of errors; every message says what happened, where, what was given, what was expected, and what to do.
 
 >>> print(UsageError("cannot read the file", where="x.npy", got="3 axes", expected="2 axes", do="reshape it to (n, d)"))
 cannot read the file: x.npy
@@ -60,12 +60,12 @@ class RanksLost(AnisoscopeError):
             "a worker died several times on the same part of the data",
             where=unit,
             got=str(error).splitlines()[0] if str(error) else type(error).__name__,
-            do="look for too little memory; then give the same command again: it continues",
+            do="make sure that there is enough memory; the same command then continues",
         )
 
 
 class MissingExtra(AnisoscopeError):
-    """An optional library is needed and is not installed."""
+    """An optional library is needed but not installed."""
 
     def __init__(self, library: str, *, needed_for: str, extra: str) -> None:
         super().__init__(
@@ -85,7 +85,7 @@ def shortened(text: object) -> str:
 
 
 def printable(text: object) -> str:
-    r"""One line that is safe on a terminal: control characters are shown, not obeyed, so that no name makes a line.
+    r"""One line that is safe on a terminal: control characters are shown, not obeyed, and no name can start a new line.
 
     >>> print(printable("a\x1b[31mb\nc"))
     a\x1b[31mb\nc

@@ -49,7 +49,7 @@ class Result(Measurement):
             return draw(run, None if folder is None else Path(folder))
 
     def save(self, folder: str | Path, *, seconds: float | None = None, existing: Existing = "refuse") -> Run:
-        """Keep it as a run folder, with all that it holds; `existing="replace"` for a folder that holds a run."""
+        """Keep it as a run folder, with everything it holds; `existing="replace"` for a folder that holds a run."""
         whole = self if self.run is None else replace(self, arrays=self.run.arrays(), state=self.run.state())
         find_existing(Path(folder), command=self.command, settings=self.settings, existing=checked_existing(existing))
         return Measurement.save(whole, folder, seconds=seconds)
@@ -86,7 +86,7 @@ class Result(Measurement):
             yield self.save(Path(folder) / self.command)
 
     def _repr_html_(self) -> str:
-        """For notebooks, what `show` prints: the sentence, the study's own tables, what has to be known."""
+        """For notebooks, what `show` prints: the sentence, the study's own tables, the notes."""
         from anisoscope.report.terminal import story_of
 
         known = entries().get(self.command)

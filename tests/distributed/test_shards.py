@@ -70,7 +70,7 @@ def shards(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["0", "2"], "missing: 1/3"),
         (["0"], "missing: 1/3, 2/3"),
         (["0", "1", "1", "2"], "there twice: 1/3"),
-        (["0", "1", "of two"], "different cuts"),
+        (["0", "1", "of two"], "different splits"),
         (["0", "1", "whole"], "not of a shard"),
         (["0", "1", "seed"], "seed = 1"),
         (["0", "1", "data"], "other.parquet"),

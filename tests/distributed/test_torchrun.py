@@ -60,7 +60,7 @@ def test_a_dead_process_is_told_of_and_others_go_on(
     other = killed[1 - dies]
     assert other.code == 1
     assert other.err.startswith("anisoscope: another process of this run failed")
-    assert "it continues, also with another number of processes" in other.err
+    assert "it continues, even with another number of processes" in other.err
     assert not (tmp_path / "two/manifest.json").exists()
     assert cases.states(tmp_path / "two")
     again = [cases.run(*words)] if then == 1 else cases.run_ranks(words, processes=then)

@@ -93,7 +93,7 @@ def test_a_signal_after_the_measuring_says_one_line_and_leaves_nothing_half_writ
     monkeypatch.setattr("anisoscope.report.figures.draw", draw)
     merge = ["merge", *shards, "--out", tmp_path / "run", "--existing", "resume"]
     ended = command_line(*merge)
-    assert (ended.code, ended.err) == (code, "anisoscope: stopped; every file that was written is whole\n")
+    assert (ended.code, ended.err) == (code, "anisoscope: stopped; every file that was written is complete\n")
     assert not list(tmp_path.rglob("*.partial")) + list(tmp_path.rglob(".lock"))
     assert command_line(*merge).code == 0
     assert (tmp_path / "run/figure.svg").exists()

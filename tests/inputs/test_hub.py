@@ -97,5 +97,5 @@ def test_token_ids_of_the_hub(hub):
     hub.tables["o/n"] = {"input_ids": [[1, 2], [], [3]], "attention_mask": [[1, 1], [], [1]]}
     assert [(d.text, d.ids) for d in open_source("hf:o/n", "text")] == [("", (1, 2)), ("", (3,))]
     hub.tables["o/n"] = {"input_ids": [[1, 2], [-3]]}
-    with pytest.raises(InputError, match=r"hf:o/n\n.*row 1 holds no token ids"):
+    with pytest.raises(InputError, match=r"hf:o/n\n.*row 1 is not a list of token ids"):
         list(open_source("hf:o/n", "text"))

@@ -186,7 +186,7 @@ def test_unreadable_files_are_listed_with_a_reason(tmp_path):
     assert "0xe9" in reasons["latin.txt"]
     assert "line 3 is not UTF-8" in reasons["late.txt"]
     assert "line 2 is not JSON" in reasons["bad.jsonl"]
-    assert "row 1 holds no text" in reasons["number.jsonl"]
+    assert "row 1 is not text" in reasons["number.jsonl"]
     assert "damaged" in reasons["cut.txt.gz"]
     assert "Expected 2 columns" in reasons["ragged.csv"]
     list(source)
@@ -243,7 +243,7 @@ def test_on_a_command_line_every_string_is_a_place(tmp_path, monkeypatch):
     for misspelt in (["c.txt"], ["a.txt", "c.txt"]):
         with pytest.raises(UsageError, match=r"no such file.*c\.txt"):
             open_places(misspelt, "text")
-    with pytest.raises(UsageError, match="stand alone"):
+    with pytest.raises(UsageError, match="must be the only source"):
         open_places(["-", "a.txt"], "text")
     monkeypatch.setattr(sys, "stdin", Stdin(b"typed"))
     assert pairs(open_places(["-"], "text")) == [("stdin#0", "typed")]
@@ -332,12 +332,12 @@ def test_what_is_no_token_id_is_named_by_its_row(tmp_path, row):
     (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, lines)))
     source = open_text(tmp_path / "x.jsonl", column="input_ids")
     assert [d.ids for d in source] == [(1,)]
-    assert "row 1 holds no token ids" in source.unreadable[0][1]
+    assert "row 1 is not a list of token ids" in source.unreadable[0][1]
 
 
 def test_a_table_whose_first_token_is_negative_is_refused(tmp_path):
     pq.write_table(pa.table({"input_ids": [[-1]]}), tmp_path / "x.parquet")
-    with pytest.raises(InputError, match=r"x\.parquet: row 0 holds no token ids"):
+    with pytest.raises(InputError, match=r"x\.parquet: row 0 is not a list of token ids"):
         open_text(tmp_path / "x.parquet")
 
 
@@ -348,7 +348,7 @@ def test_token_ids_are_part_of_the_fingerprint_and_of_lists():
 
 def test_lines_of_bare_numbers_are_no_text(tmp_path):
     (tmp_path / "x.jsonl").write_text("[1, 2]\n")
-    with pytest.raises(InputError, match="line 1 holds no text"):
+    with pytest.raises(InputError, match="line 1 is not text"):
         open_text(tmp_path / "x.jsonl")
 
 
@@ -394,4 +394,4 @@ def test_a_name_that_stands_twice_in_a_json_object_is_refused(tmp_path):
     (tmp_path / "x.jsonl").write_text('{"text": "one"}\n{"text": "two", "text": "three"}\n')
     source = open_text(tmp_path / "x.jsonl")
     assert [document.text for document in source] == ["one"]
-    assert source.unreadable == [("x.jsonl", "line 2 is not JSON: 'text' stands twice")]
+    assert source.unreadable == [("x.jsonl", "line 2 is not JSON: 'text' is given twice")]

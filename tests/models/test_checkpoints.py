@@ -76,10 +76,17 @@ def test_a_toml_list_names_folders_beside_it_and_models_elsewhere(tmp_path: Path
     assert series.checkpoints == (Checkpoint(0, str(tmp_path / "stage-one")), Checkpoint(1, "owner/two", revision="v2"))
 
 
-@pytest.mark.parametrize("text", ["checkpoints = 3", "[[checkpoints]]\nstep = 1\n", "[[checkpoints]]\nmodel", "a = 1"])
+@pytest.mark.parametrize("text", ["checkpoints = 3", "[[checkpoints]]\nstep = 1\n", "a = 1"])
 def test_a_bad_list_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "bad.toml").write_text(text)
-    with pytest.raises(UsageError, match="no list of checkpoints"):
+    with pytest.raises(UsageError, match="not a list of checkpoints"):
+        open_series(tmp_path / "bad.toml")
+
+
+@pytest.mark.parametrize("text", ["[[checkpoints]]\nmodel", "a = " + "[" * 100_000], ids=["cut off", "nested"])
+def test_a_list_that_is_not_toml_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "bad.toml").write_text(text)
+    with pytest.raises(UsageError, match="not valid TOML"):
         open_series(tmp_path / "bad.toml")
 
 

@@ -74,7 +74,7 @@ def test_an_index_that_leads_out_of_its_folder(where: str, copy: Path) -> None:
 def test_an_index_that_is_none(text: str, copy: Path) -> None:
     (copy / "model.safetensors").unlink()
     (copy / "model.safetensors.index.json").write_text(text)
-    with pytest.raises(ModelError, match="no index"):
+    with pytest.raises(ModelError, match="not an index"):
         open_model(copy)
 
 

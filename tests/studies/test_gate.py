@@ -125,7 +125,8 @@ def test_rules_are_about_the_sites_and_sides_that_they_name(place: Path) -> None
         ("[[rule]]\nmetric = 'mean_cosine'\nmove = 1\nat_least = 0", "limit"),
         ("[[rule]]\nmetric = 'mean_cosine'\nmove = true", "numbers"),
         ("[[rule]]\nmetric = 'mean_cosine'\nmoves = 1", "move"),
-        ("[[rule", "read"),
+        ("[[rule", "not valid TOML"),
+        pytest.param("a = " + "[" * 100_000, "not valid TOML", id="nested"),
     ],
 )
 def test_rules_that_are_wrong_are_refused(text: str, words: str, tmp_path: Path) -> None:

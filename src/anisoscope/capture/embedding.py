@@ -3,7 +3,7 @@
     embed(encoder, states, valid)         # states (B, T, d), valid (B, T) → (B, k)
 
 Positions that are padding never count; those of a prompt count unless the model says otherwise. Padding is on the
-right. Sums are float32 or better, also of states in half precision.
+right. Sums are float32 or better, even of states in half precision.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Take the vectors at each site while the model runs, and hand them on at once.
 
 Hooks on the blocks give each state to a `sink` the moment it exists; nothing is kept, so that no state outlives its
-batch and memory is what the bare forward pass needs. A state is (B, T, d), a convolutional map (B, C, H, W); the sink
+batch and memory is what the forward pass alone needs. A state is (B, T, d), a convolutional map (B, C, H, W); the sink
 receives (N, d), the N positions that count (`masks.py`), in the precision in which the model made them.
 
 Convolutional maps become one vector per position (`maps="positions"`) or one flattened vector of C·H·W per image
@@ -203,7 +203,7 @@ def _as_rows(state: Tensor, site: Site, width: int | None) -> Tensor:
         return state.flatten(2).transpose(1, 2)
     if state.dim() != 3:
         got = f"shape {tuple(state.shape)}"
-        raise ModelError("this state is no sequence and no map", where=site.name, got=got, expected="3 or 4 axes")
+        raise ModelError("this state is neither a sequence nor a map", where=site.name, got=got, expected="3 or 4 axes")
     return state
 
 

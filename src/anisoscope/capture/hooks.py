@@ -62,12 +62,12 @@ def _hook(part: nn.Module, sites: Sequence[Site], receive: Receive, reached: set
 
 
 def _only_once() -> Callable[..., None]:
-    """A second pass would be taken for a later call of the blocks, and its states would be lost without a word."""
+    """A second pass would be taken for a later call of the blocks, and its states would be lost silently."""
     passes: list[bool] = []
 
     def before(module: nn.Module, args: Any) -> None:
         if passes:
-            raise ModelError("a batch is one forward pass", where=type(module).__name__, got="a second one")
+            raise ModelError("a batch must be one forward pass", where=type(module).__name__, got="a second one")
         passes.append(True)
 
     return before

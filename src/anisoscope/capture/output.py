@@ -1,4 +1,4 @@
-"""The output of a language model: where its logits are made, of what, and what they are asked for."""
+"""The output of a language model: where its logits are made, from what, and what they should predict."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def head_input(module: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def next_tokens(module: nn.Module, batch: Batch, labels: Tensor | None = None) -> Tensor | None:
-    """What each position (B, T) is asked for, −100 for nothing; None where that is not known.
+    """What each position (B, T) should predict, −100 for nothing; None where that is not known.
 
-    A causal model is asked for the next token, or for the next of the given labels; a masked one for its labels.
+    A causal model predicts the next token, or the next of the given labels; a masked one its labels.
     """
     masked = "Masked" in type(module).__name__
     if labels is None:

@@ -110,7 +110,7 @@ def choose_sites(sites: Sequence[Site], patterns: str | Iterable[str]) -> list[S
 def _refuse_composite(config: Any) -> None:
     if hasattr(config, "text_config") and hasattr(config, "vision_config"):
         raise ModelError(
-            "a model of two modalities has no single row of sites",
+            "a model of two modalities has no single sequence of sites",
             where=getattr(config, "model_type", None),
             do="open one of its towers: --tower text or --tower vision",
         )

@@ -70,7 +70,7 @@ class LazyCommands(TyperGroup):
         return list(commands())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """What the list of commands shows of one: its name and its line, without importing it."""
+        """A command as the list of commands shows it, name and one-line help, without importing it."""
         if cmd_name not in commands():
             return None
         if "_ANISOSCOPE_COMPLETE" in os.environ:
@@ -141,7 +141,7 @@ def main(arguments: list[str] | None = None) -> Any:
     _forgive(sys.stdout, sys.stderr)
     try:
         _stand_somewhere()
-        with stoppable("stopped; every file that was written is whole"):
+        with stoppable("stopped; every file that was written is complete"):
             return app(args=[word for word in given if word != "--debug"], standalone_mode=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -153,9 +153,9 @@ def main(arguments: list[str] | None = None) -> Any:
 
 
 def _stand_in() -> None:
-    """Where a standard stream is closed, the null device is in its place.
+    """Put the null device in the place of a closed standard stream.
 
-    Else `print` writes errors among the results, and the first file that is opened takes the number of the stream.
+    Otherwise `print` writes errors among the results, and the first file opened takes the number of the stream.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -174,7 +174,7 @@ def _stand_somewhere() -> None:
 
 
 def _forgive(*streams: Any) -> None:
-    """Where a terminal or a file has no letter for a sign (±, …), a question mark stands for it."""
+    """Write a question mark for any sign (±, …) that a terminal or a file cannot encode."""
     for stream in streams:
         if isinstance(stream, io.TextIOWrapper) and "utf" not in stream.encoding.lower():
             stream.reconfigure(errors="replace")

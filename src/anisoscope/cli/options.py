@@ -12,7 +12,6 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 import typer
 
-from anisoscope.cli.single import single
 from anisoscope.runs.settings import Settings, choices_of
 
 _PLAIN = (bool, int, float, str)
@@ -23,7 +22,7 @@ def parameters(settings: type[Settings], only: Iterable[str] | None = None) -> l
     """The parameters of a command that asks for these settings, arguments first."""
     names = _in_order(settings) if only is None else [name for name in only if name in settings.model_fields]
     found = [_parameter(name, settings.model_fields[name]) for name in names]
-    return sorted(found, key=lambda one: not isinstance(_declared(one), typer.models.ArgumentInfo))
+    return sorted(found, key=lambda one: not isinstance(get_args(one.annotation)[1], typer.models.ArgumentInfo))
 
 
 def _in_order(settings: type[Settings]) -> list[str]:
@@ -31,10 +30,6 @@ def _in_order(settings: type[Settings]) -> list[str]:
     parts = [base for base in settings.__bases__ if issubclass(base, Settings)]
     inherited = [name for part in parts for name in _in_order(part)]
     return list(dict.fromkeys([*inherited, *settings.model_fields]))
-
-
-def _declared(parameter: inspect.Parameter) -> Any:
-    return get_args(parameter.annotation)[1]
 
 
 def _parameter(name: str, field: Any) -> inspect.Parameter:
@@ -92,9 +87,7 @@ def _type(annotation: Any) -> tuple[type, bool]:
         return _type(inner[0])
     if get_origin(annotation) is Annotated:
         return _type(get_args(annotation)[0])
-    if get_origin(annotation) in (list, tuple):
-        return str, True
-    if get_origin(annotation) is dict:
+    if get_origin(annotation) in (list, tuple, dict):
         return str, True
     return (annotation, False) if annotation in _PLAIN else (str, False)
 
@@ -141,15 +134,8 @@ def _assigned(text: str) -> tuple[str, Any]:
         raise UsageError("cannot read this field", got=text, expected="name=value, such as hidden=96")
     try:
         return name, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return name, value
-
-
-def command(
-    name: str, summary: str, help: str, parameters: list[inspect.Parameter], run: Callable[[dict[str, Any]], None]
-) -> Any:
-    """A command of typer with these parameters; `run` receives what was given."""
-    return single(name, summary, asking(parameters, help or summary, run))
 
 
 def asking(
@@ -162,10 +148,5 @@ def asking(
 
     function.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
     function.__annotations__ = {one.name: one.annotation for one in parameters}
-    function.__doc__ = _kept_lines(help)
+    function.__doc__ = help.strip().replace("\nExamples:", "\n\b\nExamples:")  # examples keep their lines
     return function
-
-
-def _kept_lines(text: str) -> str:
-    """Help text whose examples keep their lines."""
-    return text.strip().replace("\nExamples:", "\n\b\nExamples:")

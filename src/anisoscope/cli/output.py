@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from anisoscope.errors import printable
-from anisoscope.runs.store import checked_existing as checked_existing
 
 if TYPE_CHECKING:
     from anisoscope.runs.measurement import Measurement
@@ -76,7 +75,7 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def write_csv(path: Path, rows: Sequence[Row], *, inputs: Iterable[str | Path] = (), force: bool = False) -> None:
-    """The tidy table as CSV. A text that a spreadsheet would take for a formula is led by an apostrophe."""
+    """The tidy table as CSV. A text that a spreadsheet would take for a formula gets an apostrophe in front."""
     from dataclasses import replace
 
     import pyarrow.csv

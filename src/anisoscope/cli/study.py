@@ -10,9 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from anisoscope.cli.flags import All, Csv, Figures, Force, Json, Markdown, RunFolder
-from anisoscope.cli.options import command, parameters, values_of
+from anisoscope.cli.options import asking, parameters, values_of
+from anisoscope.cli.single import single
 from anisoscope.runs.settings import Machine
-from anisoscope.runs.store import EXISTING
+from anisoscope.runs.store import EXISTING, checked_existing
 from anisoscope.runs.study import Study, find_study
 
 
@@ -45,13 +46,10 @@ def study_command(name: str, *, called: str | None = None) -> Any:
     study = find_study(name)
     own = parameters(study.settings)
     machine = parameters(Machine, study.machine)
-    return command(
-        called or name,
-        study.summary,
-        study.help,
-        [*own, *machine, *shared_parameters()],
-        lambda given: _run(study, given),
+    asked = asking(
+        [*own, *machine, *shared_parameters()], study.help or study.summary, lambda given: _run(study, given)
     )
+    return single(called or name, study.summary, asked)
 
 
 def _run(study: Study, given: dict[str, Any]) -> None:
@@ -64,7 +62,7 @@ def carry_out(
     study: Study, settings: Any, machine: Machine, given: dict[str, Any], *, repeats: Mapping[str, Any] | None = None
 ) -> None:
     """Perform a study and end the command: the story or JSON, the table as CSV, the figures."""
-    from anisoscope.cli.output import checked_existing, finish
+    from anisoscope.cli.output import finish
     from anisoscope.runs.perform import default_folder, input_paths, perform
     from anisoscope.runs.work.engines import engine
     from anisoscope.runs.writing import check_target

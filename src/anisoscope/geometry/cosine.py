@@ -39,7 +39,7 @@ def mean_cosine(sum_unit: ArrayLike, n: ArrayLike) -> Values:
 def mean_cosine_inter(sum_unit: ArrayLike, n: ArrayLike, energy: ArrayLike, pairs: ArrayLike) -> Values:
     """Average cosine over pairs of *different* sequences: (‖s‖² − energy) / (n² − pairs).
 
-    Range [−1, 1]; isotropic null 0. Missing if there is one sequence only. The number to read when
+    Range [−1, 1]; isotropic null 0. Missing if there is only one sequence. The number to read when
     tokens of one text resemble each other.
 
     >>> two_texts = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])  # the first two rows are one text

@@ -119,7 +119,7 @@ def vmf_kappa(resultant: float, d: int) -> float | None:
     1.7968
     """
     if not 0 <= resultant <= 1 + 1e-12 or d < 2:
-        raise InputError("no such mean resultant length", got=f"{resultant} in d = {d}", expected="0 to 1, d >= 2")
+        raise InputError("impossible mean resultant length", got=f"{resultant} in d = {d}", expected="0 to 1, d >= 2")
     if resultant >= 1:
         return None
     kappa = resultant * (d - resultant**2) / (1 - resultant**2)
@@ -139,7 +139,7 @@ def bessel_ratio(order: float, x: float) -> float:
 
     scipy's scaled functions where they do not vanish. Where they do (the order far above √x) the ratio is well below
     1, and the recurrence r_ν = 1/(2(ν+1)/x + r_{ν+1}), started 100 orders up from Amos's bound, contracts its error by
-    r² a step.
+    r² per step.
 
     >>> round(bessel_ratio(2047.0, 1.0) * 4096, 6)
     1.0

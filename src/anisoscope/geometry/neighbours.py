@@ -37,9 +37,9 @@ _CLOSE = 2.0**-6  # below this share of (‖x‖ + ‖y‖)², a squared distanc
 def nearest(x: ArrayLike, k: int, *, products: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Euclidean distances (m, k), ascending, to the k nearest other rows of x (m, d), and their indices (m, k). Exact.
 
-    Candidates come from ‖x‖² + ‖y‖² − 2x·y on the centred cloud (one matrix product; `products` (m, m), where it is
-    there already). Rows whose candidates are so near, to them or to each other, that rounding could be seen (1e−12 of
-    a distance) are computed again as ‖x − y‖, so that a drift of 1e4 or a pair of near-duplicates costs no digits.
+    Candidates come from ‖x‖² + ‖y‖² − 2x·y on the centred cloud (one matrix product; `products` (m, m), if already
+    computed). Rows whose candidates are so near, to them or to each other, that rounding could be seen (1e−12 of a
+    distance) are computed again as ‖x − y‖, so that a drift of 1e4 or a pair of near-duplicates costs no digits.
     Candidates tied at one distance come in the order of their indices. Only where more than k + 8 points lie within
     1e−8 of the cloud's radius of each other may one be taken for another.
     """
@@ -136,7 +136,7 @@ def mle_point_terms(distances: ArrayLike, k: int) -> np.ndarray:
     """Inverse local dimension of every point: the mean over j < k of log(r_k/r_j), shape (m,), NaN for a duplicate."""
     near = np.asarray(distances, dtype=np.float64)
     if not 2 <= k <= near.shape[1]:
-        raise UsageError("that many neighbours are not there", got=f"k = {k}", expected=f"2 <= k <= {near.shape[1]}")
+        raise UsageError("there are not that many neighbours", got=f"k = {k}", expected=f"2 <= k <= {near.shape[1]}")
     usable = near[:, 0] > 0
     logs = np.log(near[:, :k], out=np.full((len(near), k), np.nan), where=usable[:, None])
     return (logs[:, -1:] - logs[:, :-1]).mean(axis=1)
@@ -171,7 +171,7 @@ def hubness(indices: ArrayLike, m: int, *, k: int = 10) -> float | None:
     """
     near = np.asarray(indices)
     if not 1 <= k <= near.shape[1]:
-        raise UsageError("that many neighbours are not there", got=f"k = {k}", expected=f"1 <= k <= {near.shape[1]}")
+        raise UsageError("there are not that many neighbours", got=f"k = {k}", expected=f"1 <= k <= {near.shape[1]}")
     return skewness(np.bincount(near[:, :k].ravel(), minlength=m))
 
 

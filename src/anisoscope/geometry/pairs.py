@@ -3,7 +3,7 @@
 The average over all pairs of a cloud is a sum (`cosine`); its quantiles are not, so they come from a sample of vectors
 x (m, d).
 
-Cost: O(m²·d) time and 8 bytes a pair. Sources: centring and removing the top principal components, Mu & Viswanath,
+Cost: O(m²·d) time and 8 bytes per pair. Sources: centring and removing the top principal components, Mu & Viswanath,
 ICLR 2018 ("all-but-the-top"). There the removal acts on *centred* vectors, as it does here; a widely copied gist
 projects the uncentred ones, which is another thing.
 
@@ -77,8 +77,8 @@ def sorted_quantiles(values: np.ndarray, levels: Sequence[float]) -> np.ndarray:
 def without_top(x: ArrayLike, k: int, *, centred: np.ndarray | None = None) -> np.ndarray:
     """Unit rows after centring and removing the top k principal components (k = 0 only centres).
 
-    A row of which nothing is left is zero. Needs k < min(m − 1, d); `centred` is x less its mean, where it is there
-    already. Cost O(m·d·min(m, d)).
+    A row of which nothing is left is zero. Needs k < min(m − 1, d); `centred` is x less its mean, if already computed.
+    Cost O(m·d·min(m, d)).
     """
     rows = as_rows(x)
     if k and not 0 < k < min(len(rows) - 1, rows.shape[1]):
@@ -101,7 +101,7 @@ def mean_cosine_of(units: np.ndarray) -> float | None:
     """Average cosine over all pairs of the rows that are not zero; missing where fewer than two are left.
 
     Of centred vectors, drift is gone, so what remains is shape: clusters and skew. Range [−1/(m−1), 1]; null ≈
-    −1/(m−1), for centring makes m isotropic vectors that much opposed.
+    −1/(m−1), since centring makes m isotropic vectors that much opposed.
 
     >>> mean_cosine_of(without_top([[5.0, 1.0], [5.0, -1.0]], 0))
     -1.0

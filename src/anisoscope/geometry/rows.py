@@ -27,7 +27,7 @@ def as_rows(x: ArrayLike) -> np.ndarray:
         raise InputError("vectors must be the rows of a matrix", got=f"shape {rows.shape}", expected="shape (m, d)")
     if not np.isfinite(rows).all():
         bad = int((~np.isfinite(rows)).any(axis=1).sum())
-        raise InputError("some vectors are not finite", got=f"{bad} of {len(rows)} rows", do="leave those rows out")
+        raise InputError("some vectors are not finite", got=f"{bad} of {len(rows)} rows", do="leave out those rows")
     return rows
 
 
@@ -37,7 +37,7 @@ def unit_rows(x: ArrayLike) -> np.ndarray:
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     if not norms.all():
         zeros = int((norms == 0).sum())
-        raise InputError("a zero vector has no direction", got=f"{zeros} zero rows", do="leave those rows out")
+        raise InputError("a zero vector has no direction", got=f"{zeros} zero rows", do="leave out those rows")
     return rows / norms
 
 
@@ -97,9 +97,9 @@ def _first_equal(rows: np.ndarray) -> np.ndarray:
 
 
 def middle_pair(rows: np.ndarray, place: int) -> tuple[np.ndarray, np.ndarray]:
-    """The entries at `place` − 1 and `place` of each row (m, k), were it sorted. Rows are contiguous, their entries
-    are put into another order and must be floats without negative ones, −∞ apart: those compare like integers, which
-    are selected in two thirds of the time.
+    """The entries at `place` − 1 and `place` of each row (m, k), if it were sorted. Rows are contiguous and their
+    entries are reordered. Entries are non-negative floats or −∞: those compare like integers, which are selected in two
+    thirds of the time.
 
     >>> [float(one[0]) for one in middle_pair(np.array([[0.5, 0.1, 0.3, 0.2]], np.float32), 2)]
     [0.20000000298023224, 0.30000001192092896]

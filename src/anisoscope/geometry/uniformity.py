@@ -4,7 +4,7 @@
 
 Range [−4t, 0]: 0 when all directions coincide, lower when they spread. For the uniform law on the sphere the average
 potential has a closed form: E exp(−t‖u − v‖²) = e^(−2t) · ₀F₁(; d/2; t²), so the null is −2t + 2t²/d to first order,
-−4 + 8/d at t = 2. The definition is about directions: leaving the normalisation out is the commonest mistake with it.
+−4 + 8/d at t = 2. The definition is about directions: leaving out the normalisation is the most common mistake with it.
 
 The value itself comes from the pair cosines of a sample (`inference.neighbourhoods`): ‖u − v‖² = 2 − 2·cos. Source:
 Wang & Isola, ICML 2020.
@@ -31,7 +31,7 @@ def uniformity_null(d: int, *, t: float = 2.0) -> float:
     return -2 * t + math.log1p(total)
 
 
-def uniformity_null_sd(n: int, d: int, *, t: float = 2.0) -> float | None:
+def uniformity_null_sd(n: int, d: int) -> float | None:
     """Sd of `uniformity` of n directions uniform on the sphere. Missing if n < 2.
 
     On the sphere the potentials of two different pairs are uncorrelated (given u_i, the law of u_i·u_j does not depend
@@ -39,5 +39,5 @@ def uniformity_null_sd(n: int, d: int, *, t: float = 2.0) -> float | None:
     """
     if n < 2:
         return None
-    relative_variance = math.expm1(uniformity_null(d, t=2 * t) - 2 * uniformity_null(d, t=t))
+    relative_variance = math.expm1(uniformity_null(d, t=4) - 2 * uniformity_null(d, t=2))
     return math.sqrt(relative_variance / (n * (n - 1) / 2))

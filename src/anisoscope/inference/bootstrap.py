@@ -74,9 +74,9 @@ def sequence_draws(keys: NDArray[np.uint64], *, draws: int = DRAWS, seed: int = 
 
 
 def bootstrap(
-    statistic: Callable[[Draws], Array], draws: Draws | None, full: float | None, *, level: float = 0.95
+    statistic: Callable[[Draws], Array], draws: Draws | None, full: float | None
 ) -> tuple[float | None, float | None]:
-    """Low and high of a statistic of the draws, by the normal interval around the full value.
+    """Low and high of the 95 % interval of a statistic of the draws, by the normal interval around the full value.
 
     The spread of the draws is used and not their quantiles: with neighbours held fixed the draws are centred slightly
     off the full value, and an interval must hold the value that it belongs to.
@@ -95,5 +95,5 @@ def bootstrap(
         return None, None
     from scipy.special import ndtri
 
-    reach = float(ndtri(0.5 + level / 2) * values.std(ddof=1))
+    reach = float(ndtri(0.975) * values.std(ddof=1))
     return full - reach, full + reach

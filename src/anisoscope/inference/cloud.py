@@ -82,7 +82,7 @@ def _outlier_share(sums: Sums) -> float | None:
 
 
 def _notes(sums: Sums, sampled: int, unfit: int, *, spectra: bool) -> tuple[str, ...]:
-    """What has to be said about the numbers that were measured."""
+    """Notes on the numbers that were measured."""
     notes = [few_vectors(sums.n, sums.d)] if spectra else []
     if sums.zero:
         notes.append(f"{sums.zero} zero vectors left out")

@@ -1,4 +1,4 @@
-"""An estimate: one metric of one cloud with its interval, its isotropic null, its n and what must be said about it."""
+"""An estimate: one metric of one cloud with its interval, its isotropic null, its n and its note."""
 
 from __future__ import annotations
 

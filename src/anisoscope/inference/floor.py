@@ -120,7 +120,7 @@ class _Table:
 
 def _table(found: Similarities, rates: Sequence[float]) -> _Table:
     if not found.once.any():
-        do = "leave --group out, or give more groups"
+        do = "leave out --group, or give more groups"
         raise InputError("the rows that are held out belong to one group: there are no unrelated pairs", do=do)
     pairs = _Pairs.of(found)
     groups = found.groups[0]

@@ -1,4 +1,5 @@
-"""Hubs of a sample as estimates: how skewed occurrence is, beside an isotropic cloud, who they are, what would help."""
+"""Hubs of a sample as estimates: how skewed occurrence is, beside an isotropic cloud, which rows they are, what would
+help."""
 
 from __future__ import annotations
 

@@ -28,13 +28,13 @@ _NEIGHBOURS = 10
 Array = NDArray[np.float64]
 
 
-def neighbourhood_estimates(sample: Sample, *, seed: int = 0) -> list[Estimate]:
+def neighbourhood_estimates(sample: Sample) -> list[Estimate]:
     """Everything that needs whole vectors; empty where there are fewer than 32 of them."""
     sample = sample.where(np.arange(len(sample)) < SAMPLE) if len(sample) > SAMPLE else sample
     if len(sample) < FEWEST:
         return []
     x, d = sample.span, sample.x.shape[1]
-    draws = sequence_draws(sample.keys, seed=seed)
+    draws = sequence_draws(sample.keys)
     products = pairs.centred_products(x)  # the one product of all pairs: distances first, then cosines in its place
     dimensions = _dimensions(x, d, draws, products)
     removals = _removals(x, d, draws)

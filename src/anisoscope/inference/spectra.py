@@ -6,7 +6,7 @@ out spectra; group covariances would cost 32·d² memory, so they are taken to f
 dλ_k = v_kᵀ dC v_k, and the change of C without a group is read from the reservoir's vectors projected on v_k. Where
 every vector is a sequence of its own, the standard error is that of n vectors (the reservoir's, times √(m/n)); else the
 reservoir's own is kept, which is the wider.
-Cost: one d×d eigendecomposition and one (m, d)·(d, d) product a spectrum.
+Cost: one d×d eigendecomposition and one (m, d)·(d, d) product per spectrum.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def sampled_spectrum(sample: Sample, names: Sequence[str]) -> list[Estimate]:
 
 
 def few_vectors(n: int, d: int) -> str:
-    """The loud note where n is too small for a spectrum."""
+    """The warning where n is too small for a spectrum."""
     few = f"too few vectors: n = {n} < {ENOUGH}·d = {ENOUGH * d}, so spectral values are mostly an effect of n"
     return few if n < ENOUGH * d else ""
 

@@ -15,9 +15,11 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import tomllib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from anisoscope.errors import InputError, UsageError
 from anisoscope.inputs.stores.objects import Mark, StoredObject, is_url, listed
@@ -113,7 +115,7 @@ def _expand(place: str | Path, suffixes: tuple[str, ...], what: str) -> list[Fou
     if is_url(place):
         return _expand_url(str(place), suffixes, what)
     if not str(place):  # as of a variable of the shell that is not set: it would be the folder that one is in
-        raise UsageError(f"an empty name, where {what} should be named", do="name a file or a folder")
+        raise UsageError(f"an empty name where {what} was expected", do="name a file or a folder")
     path = Path(os.path.expanduser(place))
     if path.is_dir():
         root, inside = path, path.rglob("*")
@@ -173,6 +175,16 @@ def name_of(where: Sequence[str | Path]) -> str:
     first = Path(os.path.expanduser(where[0]))
     name = printable(first.name or first.resolve().name or str(first))
     return name if len(where) == 1 else f"{name} and {len(where) - 1} more"
+
+
+def read_toml(path: Path | str) -> dict[str, Any]:
+    """A TOML file that a person wrote."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UsageError("there is no such file", where=path) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError("this is not valid TOML", where=path, got=error) from error
 
 
 def digest(parts: Iterable[bytes]) -> str:

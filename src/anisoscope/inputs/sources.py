@@ -4,7 +4,8 @@ A source can be iterated again and again and yields the same items in the same o
 unit that is sampled independently, and its key names it for the jackknife: keys are relative file names and numbers,
 so that they do not depend on the machine. A file that cannot be read is listed in `unreadable` and passed over; only
 when nothing at all can be read is that an error, or when a file changes after it was first looked at. `notes` lists
-what was read but deserves a word (silence, rows without text, how a text was split). Both are complete after one pass.
+what was read but deserves a remark (silence, rows without text, how a text was split). Both are complete after one
+pass.
 
 >>> source = open_source(["To be, or not to be.", "That is the question."], "text")
 >>> [document.key for document in source]
@@ -162,7 +163,7 @@ class FileSource(Generic[Item]):
         return sorted(self._notes.items())
 
     def note(self, file: FoundFile, text: str) -> None:
-        """Remember a word about a file; a second pass over it says the same again, once."""
+        """Remember a remark about a file; a second pass over it makes the same remark, and it is kept once."""
         said = self._notes.get(file.key)
         if said is None or text not in said.split("; "):
             self._notes[file.key] = text if said is None else f"{said}; {text}"
@@ -210,7 +211,7 @@ class FileSource(Generic[Item]):
 
     @cached_property
     def _contents(self) -> list[bytes]:
-        """Read once: the fingerprint is asked for several times, and of files that have not changed."""
+        """Read once: the fingerprint is asked for several times, of files that have not changed."""
         return list(file_digests(self.files))
 
 
@@ -256,7 +257,9 @@ def open_places(
     """`open_source` for what a command line names: strings are places, never texts; none means what is embedded."""
     alone = [place for place in map(str, places) if place == "-" or names_dataset(place)]
     if alone and len(places) > 1:
-        raise UsageError("standard input and datasets of the hub stand alone", got=", ".join(map(str, places)))
+        raise UsageError(
+            "standard input or a dataset of the hub must be the only source", got=", ".join(map(str, places))
+        )
     named = [str(place) if is_url(place) else Path(place) for place in places]
     where = (places[0] if len(places) == 1 else named) if places else None
     return open_source(where, modality, documents=documents, column=column)

@@ -36,12 +36,9 @@ def open_speech(where: str | Path | Sequence[str | Path] | Sequence[Clip]) -> So
         paths = cast("list[str | Path]", places)
         return SpeechFiles(find_files(paths, suffixes=SUFFIXES, what="audio"), name=name_of(paths))
     if not all(isinstance(place, Clip) for place in places):
-        raise UsageError("not speech", got=f"a list with {_kinds(places)}", expected="paths, or `Clip` objects")
+        got = ", ".join(sorted({type(place).__name__ for place in places}))
+        raise UsageError("not speech", got=f"a list with {got}", expected="paths, or `Clip` objects")
     return MemorySource(cast("list[Clip]", places), modality="speech", name="list")
-
-
-def _kinds(things: Sequence[object]) -> str:
-    return ", ".join(sorted({type(thing).__name__ for thing in things}))
 
 
 class SpeechFiles(FileSource[Clip]):

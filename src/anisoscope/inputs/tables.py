@@ -53,14 +53,14 @@ def row_documents(rows: Iterable[Any], rule: str, key: str) -> Iterator[Document
 def _check_texts(rows: Iterable[Any]) -> Iterator[str]:
     for number, row in enumerate(rows):
         if not isinstance(row, str | None):
-            raise Unreadable(f"row {number} holds no text but {str(row)[:40]!r}")
+            raise Unreadable(f"row {number} is not text: {str(row)[:40]!r}")
         yield row or ""
 
 
 def _check_ids(rows: Iterable[Any]) -> Iterator[tuple[int, ...]]:
     for number, row in enumerate(rows):
         if not are_ids(row or []):
-            raise Unreadable(f"row {number} holds no token ids, which are whole numbers from 0, but {str(row)[:40]}")
+            raise Unreadable(f"row {number} is not a list of token ids (whole numbers from 0): {str(row)[:40]}")
         yield tuple(row or ())
 
 
@@ -110,7 +110,7 @@ def _jsonl_rows(path: Where, column: str | None) -> Iterator[Any]:
                 raise Unreadable(f"line {number} is not JSON: {problem}") from problem
             if not isinstance(record, dict):
                 if not isinstance(record, str | None):
-                    raise Unreadable(f"line {number} holds no text but {line[:40].strip()!r}")
+                    raise Unreadable(f"line {number} is not text: {line[:40].strip()!r}")
                 yield record
                 continue
             if chosen is None:
@@ -160,7 +160,7 @@ def _choose_column(schema: pa.Schema, column: str | None, path: Where) -> str:
     texts = [name for name, kind in zip(names, schema.types, strict=True) if _is_text(kind)]
     lists = [name for name, kind in zip(names, schema.types, strict=True) if _is_list_of_integers(kind)]
     chosen = choose_content(texts, lists, column, where=path)
-    return choose(names, chosen, where=path, what="column")  # a name that stands twice is refused
+    return choose(names, chosen, where=path, what="column")  # a name that is given twice is refused
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -1,8 +1,7 @@
 """A tokenizer without files: one token per byte of UTF-8, numbered as in ByT5.
 
-For models whose own tokenizer is not one of transformers, or is lost: every text becomes ids that the model's table
-has, so that its geometry can be measured. The ids mean what the model learned them to mean only if it was trained on
-bytes.
+For models whose own tokenizer is lost, or unknown to transformers: every text becomes ids that the model's table has,
+so that its geometry can be measured. The ids mean what the model learned them to mean only if it was trained on bytes.
 
 >>> ByteTokenizer(300)("Aé")["input_ids"]
 [68, 198, 172]
@@ -28,7 +27,7 @@ class ByteTokenizer:
                 "the vocabulary is too small for a byte-level tokenizer",
                 got=f"{rows} rows",
                 expected=f"{BYTES + SPECIAL}, or {BYTES} without special tokens",
-                do="give the model's own tokenizer",
+                do="use the model's own tokenizer",
             )
         self.offset = SPECIAL if rows is None or rows >= BYTES + SPECIAL else 0
 

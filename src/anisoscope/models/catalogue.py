@@ -1,4 +1,4 @@
-"""The models of the two papers: where they are, what they read, which figures they are in, what to expect of them.
+"""The models of the two papers: where they are, what they read, which figures they are in, what to expect from them.
 
 The facts are in `catalogue.toml`. Nothing here imports torch or transformers: listing and completion are instant.
 
@@ -127,11 +127,16 @@ def lookup(name: str) -> Entry:
     )
 
 
-def suggest(name: str, *, at_most: int = 3) -> list[str]:
-    """Hub ids of the catalogue whose id, alias or label looks like a misspelt name."""
+def figure_order(name: str) -> tuple[bool, int, str]:
+    """The key that sorts figures by number, those of the second paper last."""
+    return name.startswith("M"), int("".join(filter(str.isdigit, name)) or 0), name
+
+
+def suggest(name: str) -> list[str]:
+    """At most three hub ids of the catalogue whose id, alias or label looks like a misspelt name."""
     known = {written: entry.id for entry in _entries() for written in _names(entry)}
-    close = difflib.get_close_matches(name.strip().lower(), known, n=2 * at_most, cutoff=0.75)
-    return list(dict.fromkeys(known[match] for match in close))[:at_most]
+    close = difflib.get_close_matches(name.strip().lower(), known, n=6, cutoff=0.75)
+    return list(dict.fromkeys(known[match] for match in close))[:3]
 
 
 def _names(entry: Entry) -> list[str]:

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from glob import glob
@@ -31,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anisoscope.errors import InputError, UsageError
+from anisoscope.inputs.files import read_toml
 from anisoscope.models.catalogue import Checkpoint, series
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def open_series(where: str | Path, *, steps: str = "all", seeds: Sequence[int] |
     elif any(mark in text for mark in "*?["):
         found = _matching(text)
     elif text.startswith(("/", ".", "~")):
-        raise UsageError("there is no such folder", where=text, do="globs stand in quotes")
+        raise UsageError("there is no such folder", where=text, do="put globs in quotes")
     else:
         return _published(text, steps, seeds)
     return _selected(Path(text).resolve().name if Path(text).is_dir() else text, found, steps, seeds)
@@ -83,7 +83,7 @@ def describe(checkpoint: Checkpoint) -> str:
 
 
 def steps_of(names: Sequence[str]) -> list[int | None]:
-    """The step of each checkpoint of a list whose names differ in their step alone; of other models it is missing.
+    """The step of each checkpoint of a list whose names differ only in their step; of other models it is missing.
 
     >>> steps_of(["EleutherAI/pythia-70m@step0", "EleutherAI/pythia-70m@step1000"])
     [0, 1000]
@@ -152,15 +152,13 @@ def _of_path(path: Path, *, within: Path) -> Checkpoint:
 
 
 def _in_toml(path: Path) -> tuple[str, list[Checkpoint]]:
+    written = read_toml(path)
     try:
-        written = tomllib.loads(path.read_text(encoding="utf-8"))
         entries = written["checkpoints"]
         found = [Checkpoint(**{**entry, "model": _beside(path, entry["model"])}) for entry in entries]
-    except FileNotFoundError as error:
-        raise UsageError("there is no such file", where=path) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         raise UsageError(
-            "this is no list of checkpoints",
+            "this is not a list of checkpoints",
             where=path,
             got=error,
             expected="[[checkpoints]] tables with step, model, and if need be revision, seed",
@@ -194,7 +192,7 @@ def _selected(name: str, found: Iterable[Checkpoint], steps: str, seeds: Sequenc
         by_place[place] = checkpoint
     present = sorted({seed for seed, _ in by_place})
     if seeds is not None and present == [-1]:
-        raise UsageError("this series has no seeds", where=name, got=f"seeds {list(seeds)}", do="leave the seeds out")
+        raise UsageError("this series has no seeds", where=name, got=f"seeds {list(seeds)}", do="leave out the seeds")
     wanted = present if seeds is None else sorted(set(seeds))
     chosen = choose_steps(sorted({step for seed, step in by_place if seed in wanted}), steps)
     places = [(seed, step) for seed in wanted for step in chosen]

@@ -33,7 +33,7 @@ def check_device(device: str) -> str:
 
 
 def parse_device_map(written: str | None) -> dict[str, Any]:
-    """What transformers is told: nothing, one of its words, or modules and devices from JSON, given or in a file.
+    """The argument for transformers: none, one of its words, or modules and devices from JSON, as text or in a file.
 
     >>> parse_device_map(None)
     {}

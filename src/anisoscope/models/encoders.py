@@ -20,7 +20,6 @@ A tower of a model like CLIP pools itself; its vector, `text_embeds` or `image_e
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,7 +30,7 @@ from torch import Tensor, nn
 
 from anisoscope.errors import ModelError, UsageError
 from anisoscope.models.hub import first_line
-from anisoscope.models.locate import listed_modules, transformer_folder
+from anisoscope.models.locate import listed_modules, read_json, transformer_folder
 
 POOLER = "pooler"  # the model's own
 PROJECTIONS = {"text": ("embedding.text", "text_projection"), "vision": ("embedding.image", "visual_projection")}
@@ -136,7 +135,7 @@ def read_encoder(folder: Path, *, dtype: torch.dtype = torch.float32) -> Encoder
         raise UnknownPart(f"modules.json lists {', '.join(kinds)}")
     pooling = _config(folder / str(parts[1]["path"]))
     layers = [_layer(kind, folder / str(part["path"])) for kind, part in zip(kinds[2:], parts[2:], strict=True)]
-    reading, asked = _reading(transformer_folder(folder)), _json(folder / "config_sentence_transformers.json")
+    reading, asked = _reading(transformer_folder(folder)), read_json(folder / "config_sentence_transformers.json")
     prompts = {name: text or "" for name, text in (asked.get("prompts") or {}).items()}
     return Encoder(
         _modes(pooling),
@@ -185,15 +184,8 @@ def _length(prompt: str, tokenizer: Any) -> int:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _json(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    except (ValueError, RecursionError, OSError) as error:
-        raise ModelError(f"{file.name} is not JSON", where=file.parent, got=first_line(error)) from error
-
-
 def _config(folder: Path) -> dict[str, Any]:
-    found = _json(folder / "config.json")
+    found = read_json(folder / "config.json")
     if not isinstance(found, dict) or not found:
         raise ModelError("a part of the model has no config", where=folder, expected="config.json")
     return found
@@ -201,7 +193,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 def _reading(folder: Path) -> dict[str, Any]:
     """What `sentence_bert_config.json`, or the like of another family, says about the texts."""
-    return next((_json(file) for file in sorted(folder.glob("sentence_*_config.json"))), {})
+    return next((read_json(file) for file in sorted(folder.glob("sentence_*_config.json"))), {})
 
 
 def _modes(config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -215,7 +207,7 @@ def _modes(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _layer(kind: str, folder: Path) -> nn.Module:
-    config = _json(folder / "config.json")
+    config = read_json(folder / "config.json")
     names = {config.get(f"module_{end}_name") or "sentence_embedding" for end in ("input", "output")}
     if names != {"sentence_embedding"}:
         raise UnknownPart(f"a {kind} part that reads or writes {', '.join(sorted(names - {'sentence_embedding'}))}")

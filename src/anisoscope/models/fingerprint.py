@@ -7,7 +7,7 @@ code; a README, an optimizer state and other checkpoints do not.
 
 Hashing costs no more than reading: files are hashed side by side (hashlib releases the GIL), and `start_fingerprint`
 does it in the background while the model loads. `unchanged` reads nothing as long as size and modification time are
-what they were.
+unchanged.
 
     files = fingerprint("models/bert")
     files.digest, files.record()                    # the record is JSON: {name: {size, mtime_ns, sha256}}
@@ -210,7 +210,8 @@ def _hash(path: Path, stopped: Event) -> ModelFile:
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
-    """Size, modification time and time of the last change of any kind; of a file that is gone, what no file has."""
+    """Size, modification time and time of the last change of any kind; of a file that is gone, values that no file
+    has."""
     try:
         found = path.stat()
     except OSError:

@@ -4,7 +4,7 @@ transformers asks `gguf` to parse the whole file for the config, again for the w
 of the time goes into the tens of thousands of strings of the vocabulary. It also makes the table of tensor names anew
 for every submodule. `read_once` lets them share one reading and one table.
 
-The header is walked before any of that: `gguf` believes the counts that it finds, and reads on behind the end of a file
+The header is walked before any of that: `gguf` believes the counts that it finds, and reads on past the end of a file
 until memory is full.
 """
 
@@ -93,7 +93,7 @@ class _Walk:
 
 @contextmanager
 def read_once() -> Iterator[None]:
-    """Inside, a GGUF file is parsed once, and no progress bar is drawn over it."""
+    """Inside, a GGUF file is parsed only once, without a progress bar."""
     import gguf
     from transformers import modeling_gguf_pytorch_utils as loader
 

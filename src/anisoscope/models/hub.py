@@ -42,7 +42,7 @@ def fetch(name: str, *, revision: str | None = None, code: bool = False) -> Path
         for blob in _blobs(name) - before:
             (_repository(name) / "blobs" / blob).unlink()  # nobody compared it
         raise ModelError(
-            "the download broke off, nothing of it is used", where=name, got=first_line(error), do="try again"
+            "the download broke off, and nothing of it is used", where=name, got=first_line(error), do="try again"
         ) from error
     return folder
 
@@ -63,7 +63,7 @@ def fetch_tokenizer(name: str) -> Path:
                 "the hub cannot be reached and the tokenizer is not in the cache",
                 where=name,
                 got=first_line(error),
-                do="give a folder, or connect once",
+                do="name a folder, or connect once",
             ) from error
 
 
@@ -75,10 +75,10 @@ def _listing(name: str, revision: str | None) -> list[str]:
         info = HfApi().model_info(name, revision=revision)
     except errors.RevisionNotFoundError as error:
         raise ModelError(
-            "the hub has no such revision of the model", where=name, got=revision, do="see its branches and tags"
+            "the model has no such revision on the hub", where=name, got=revision, do="see its branches and tags"
         ) from error
     except errors.GatedRepoError as error:
-        raise ModelError("access to the model has to be asked for", where=name, do="ask for it on its page") from error
+        raise ModelError("the model requires permission", where=name, do="ask for it on its page") from error
     except errors.RepositoryNotFoundError as error:
         raise ModelError("no such model", where=name, do=_suggestion(name)) from error
     except errors.HFValidationError as error:
@@ -127,7 +127,7 @@ def _from_cache(name: str, revision: str | None, error: Exception) -> Path:
             "the hub cannot be reached and the model is not in the cache",
             where=asked,
             got=first_line(error),
-            do="give a folder, or a mirror of models laid out as owner/name (--models-dir), or connect once",
+            do="name a folder, or a mirror of models laid out as owner/name (--models-dir), or connect once",
         ) from error
     return folder
 

@@ -1,6 +1,6 @@
 """Short names for models that appear together: `A/model` and `B/model` where both are called `model`.
 
-A folder is called by its last part, and by as many parents as it takes to distinguish it. A Hub id stays as it
+A folder is called by its last part, with as many parents as it takes to distinguish it. A Hub id stays as it
 is, with its revision. What is named twice is numbered.
 
 >>> labels(["runs/a/checkpoint-10", "runs/b/checkpoint-10", "openai-community/gpt2"])

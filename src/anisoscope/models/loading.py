@@ -62,7 +62,7 @@ def check_folder(folder: Path) -> None:
     if not (folder / "config.json").is_file():
         names = ", ".join(sorted(file.name for file in folder.iterdir())[:6]) or "nothing"
         raise ModelError(
-            "no model in this folder", where=folder, got=names, expected="config.json", do="give the folder that has it"
+            "no model in this folder", where=folder, got=names, expected="config.json", do="name the folder that has it"
         )
     if has_weights(folder):
         _check_index(folder)
@@ -157,7 +157,7 @@ def _check_index(folder: Path) -> None:
         try:
             check_beside(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()), index)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ModelError("this is no index of weights", where=index, do="download it anew") from error
+            raise ModelError("this is not an index of weights", where=index, do="download it anew") from error
 
 
 def _check_pointers(folder: Path) -> None:
@@ -177,7 +177,7 @@ def _check_missing(missing: Iterable[str], folder: Path) -> None:
             f"{len(lost)} weights are not in the checkpoint and would be random",
             where=folder,
             got=_some(lost),
-            do="open the class that the checkpoint was saved from; `vocabulary --no-head` leaves a head out",
+            do="open the class that the checkpoint was saved from; `vocabulary --no-head` leaves out a head",
         )
 
 

@@ -37,7 +37,7 @@ class Place:
 
 
 def locate(where: str | Path, *, revision: str | None = None, models_dir: str | Path | None = None) -> Place:
-    """The place that `where` means, or an error that says what was looked at."""
+    """The place that `where` means, or an error that says where it was looked for."""
     text = os.fspath(where)
     _check_name(text)
     if is_url(text):
@@ -73,7 +73,7 @@ def _check_name(text: str) -> None:
             where=f"{text[:40]}…",
             got=f"{len(text)} characters",
             expected=f"at most {LONGEST_PART} between two slashes",
-            do="give a hub id, a folder or a GGUF file",
+            do="name a hub id, a folder or a GGUF file",
         )
 
 
@@ -109,16 +109,22 @@ def has_weights(folder: Path) -> bool:
     return any((folder / name).is_file() for name in WEIGHTS) or any(folder.glob("*.gguf"))
 
 
+def read_json(file: Path) -> Any:
+    """What a JSON file of a model holds; an empty object where there is no such file."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except (ValueError, RecursionError, OSError) as error:
+        got = str(error).partition("\n")[0]
+        raise ModelError(f"{file.name} is not JSON", where=file.parent, got=got) from error
+
+
 def listed_modules(folder: Path) -> list[dict[str, Any]]:
     """The parts of a sentence-transformers model, in order; empty for any other folder."""
     file = folder / "modules.json"
-    try:
-        listed = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
-    except (ValueError, RecursionError, OSError) as error:
-        raise ModelError("modules.json is not JSON", where=folder, got=str(error).partition("\n")[0]) from error
+    listed = read_json(file) if file.is_file() else []
     if not isinstance(listed, list) or not all(isinstance(part, dict) for part in listed):
         raise ModelError("modules.json does not list the parts of a model", where=folder, got=type(listed).__name__)
-    check_beside((str(part.get("path") or "") for part in listed), folder / "modules.json")
+    check_beside((str(part.get("path") or "") for part in listed), file)
     return sorted(listed, key=lambda part: part.get("idx", 0))
 
 
@@ -127,7 +133,7 @@ def check_beside(names: Iterable[str], file: Path) -> None:
     strange = sorted(name for name in names if Path(name).name != name)
     if strange:
         raise ModelError(
-            f"{file.name} names what does not lie beside it",
+            f"{file.name} names a file that does not lie beside it",
             where=file.parent,
             got=strange[0],
             expected="a name without a path",
@@ -155,13 +161,13 @@ def _on_disk(
 ) -> Place:
     """A folder or a GGUF file. A folder has no revisions: transformers would ignore one silently."""
     if not path.exists():
-        raise ModelError("no such folder or file", where=path, do="give a folder with config.json, or a hub id")
+        raise ModelError("no such folder or file", where=path, do="name a folder with config.json, or a hub id")
     if revision is not None:
         raise UsageError(
             "a folder or file has no revisions",
             where=path,
             got=f"revision={revision!r}",
-            do="give the folder of that revision, or a hub id with the revision",
+            do="name the folder of that revision, or a hub id with the revision",
         )
     name = name or path.resolve().name
     if path.is_file():
@@ -172,6 +178,6 @@ def _on_disk(
     if quantised and not (path / "config.json").is_file():
         if len(quantised) > 1:
             names = ", ".join(file.name for file in quantised)
-            raise UsageError("the folder holds several GGUF files", where=path, got=names, do="give one of them")
+            raise UsageError("the folder holds several GGUF files", where=path, got=names, do="name one of them")
         return Place("gguf", name, mirrored_revision, quantised[0])
     return Place("folder", name, mirrored_revision, path)

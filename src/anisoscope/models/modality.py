@@ -57,7 +57,7 @@ def modality_of(model: Any, *, override: str | None = None) -> Modality:
         raise UsageError(
             f"cannot tell what {name} reads",
             got=f"main input {main_input!r}",
-            do="say it: modality='text', 'speech' or 'vision'",
+            do="choose: modality='text', 'speech' or 'vision'",
         )
     return _BY_INPUT[main_input]
 

@@ -13,7 +13,6 @@ cache.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -29,7 +28,7 @@ from anisoscope.models.devices import check_device, parse_device_map
 from anisoscope.models.fingerprint import Fingerprinting, ModelFiles, module_fingerprint, start_fingerprint
 from anisoscope.models.hub import fetch, first_line
 from anisoscope.models.loading import check_folder, load_weights, quiet
-from anisoscope.models.locate import Place, locate, transformer_folder
+from anisoscope.models.locate import Place, locate, read_json, transformer_folder
 from anisoscope.models.modality import TOWERS, body_class, head_class, is_composite, modality_of, tower_config
 from anisoscope.models.processors import longest_input, open_processor, open_tokenizer, tokenizer_folder
 
@@ -121,7 +120,7 @@ def open_model(
     if not isinstance(where, (str, Path)):
         return _adopt(where, _given(processor, tokenizer, where), modality, tower, pool=pool, prompt=prompt)
     if processor is not None and tokenizer is not None:
-        raise UsageError("a processor and a place of a tokenizer", got="both", do="give one of them")
+        raise UsageError("a processor and a place of a tokenizer", got="both", do="choose one of them")
     place = locate(where, revision=revision, models_dir=models_dir)
     with quiet(), _reading(place):
         folder, options = _folder(place, trust_remote_code)
@@ -224,7 +223,7 @@ def _reading(place: Place) -> AbstractContextManager[None]:
 
 
 def _folder(place: Place, trust_remote_code: bool) -> tuple[Path, dict[str, Any]]:
-    """The folder with the model's files, and what transformers has to be told about them."""
+    """The folder with the model's files, and the arguments that transformers needs for them."""
     from anisoscope.models.extra.register import register
 
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
@@ -241,7 +240,7 @@ def _folder(place: Place, trust_remote_code: bool) -> tuple[Path, dict[str, Any]
 
 
 def _asks_for_code(folder: Path) -> bool:
-    """Whether a config of the folder names Python files: with leave to run they stand in for the library's own."""
+    """Whether a config of the folder names Python files: if allowed to run, they replace the library's own."""
     return any(b'"auto_map"' in file.read_bytes() for file in folder.glob("*config.json"))
 
 
@@ -249,10 +248,7 @@ def _refuse_code(folder: Path) -> None:
     """A model whose architecture transformers does not have would run Python files of its repository."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    try:
-        written = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (ValueError, RecursionError, OSError) as error:
-        raise ModelError("config.json is not JSON", where=folder, got=first_line(error)) from error
+    written = read_json(folder / "config.json")
     if not isinstance(written, dict):
         raise ModelError(
             "config.json is not the config of a model",
@@ -275,7 +271,7 @@ def _refuse_code(folder: Path) -> None:
         "unknown architecture",
         where=folder,
         got=f"model_type {kind!r}",
-        do="a newer transformers may know it; or open the module yourself and give it with its processor",
+        do="a newer transformers may know it; or open the module yourself and pass it with its processor",
     )
 
 

@@ -88,7 +88,7 @@ def vocabulary_rows(module: Any) -> int | None:
 
 
 _FAILURES = (OSError, ValueError, TypeError, KeyError, AttributeError, ImportError)
-_GIVE = "put its files into the folder, or give it: open_model(…, processor=…)"
+_GIVE = "put its files into the folder, or pass it: open_model(…, processor=…)"
 _ADVICE = {
     "text": "put its files into the folder, or say where they are: --tokenizer FOLDER, a hub id, or bytes",
     "speech": _GIVE,
@@ -135,7 +135,7 @@ def longest_input(module: Any) -> int | None:
     """How many tokens the model can take, or None where nothing in it limits them (T5, Mamba).
 
     A position table with a padding row (RoBERTa, MPNet) is shorter by the rows up to and including it: 514 rows are 512
-    positions. What a tokenizer states is a habit of its authors, not a limit, and is not asked.
+    positions. What a tokenizer states is a habit of its authors, not a limit, and is ignored.
     """
     config = getattr(module, "config", None)
     stated = [getattr(config, field, None) for field in ("max_position_embeddings", "max_length_inputs")]

@@ -21,7 +21,7 @@ _FEW = 24  # rows that a plain table shows before it asks for --all
 
 
 def tell(study: Study | None, measurement: Measurement, *, everything: bool = False, console: Any = None) -> None:
-    """Print a measurement: what it says, the tables, what has to be known, where it is."""
+    """Print a measurement: what it says, the tables, the notes, where it is."""
     from rich.console import Console
 
     out: Console = console or Console(highlight=False)
@@ -45,7 +45,7 @@ def tell(study: Study | None, measurement: Measurement, *, everything: bool = Fa
 
 
 def story_of(study: Study | None, found: Measurement) -> Story:
-    """What a study tells of its verdicts or of its rows; a plain table where it has no story."""
+    """What a study says about its verdicts or its rows; a plain table where it has no story."""
     if study is not None and study.judged is not None and found.verdicts:
         return study.judged(found.verdicts)
     return (plain if study is None or study.story is None or not found.rows else study.story)(found.rows)

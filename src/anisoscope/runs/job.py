@@ -9,7 +9,7 @@ A study sees nothing of folders, resuming, processes or fingerprints: it asks it
         part = job.run(label, model, {"hidden": hidden})       # over all data, or this process's share of it
 
 What was read is recorded with its fingerprint (`inputs`), so that a finished run is used again only while everything is
-what it was, and an unfinished one goes on only with the same model and data.
+what it was, and an unfinished one continues only with the same model and data.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Job:
 
     - `given`: what came as an object instead of a name: modules, a processor, texts, arrays;
     - `unit`, `only`: the one share of the data, the one checkpoint of a series that a worker was told to do;
-    - `repeats`: what the run read that is done again, if one is;
+    - `repeats`: what was read by the run that is being repeated, if any;
     - `opened`: where a worker keeps its models from one unit to the next.
     """
 
@@ -137,7 +137,7 @@ class Job:
         return model
 
     def _fingerprint(self, model: OpenModel) -> str:
-        """That of a model, computed once: hashing a module in memory takes seconds, and nobody changes it meanwhile."""
+        """The fingerprint of a model, computed once: hashing a module in memory takes seconds."""
         if model.module not in self._fingerprints:
             self._fingerprints[model.module] = model.fingerprint
         return self._fingerprints[model.module]
@@ -277,7 +277,7 @@ class Job:
         """One pass of a model over the data; the part of this process, or of all processes in the chief.
 
         `make` gives fresh observers; `changes` are options of `batches`. `each(observers, batch)` stands in for the one
-        observed forward pass of a batch. `place` says how far a longer piece of work is.
+        observed forward pass of a batch. `place` says how far a longer job has come.
         """
         source = self.source(model.modality, field=changes.get("field", "data"))
         identity = {"model": self._fingerprint(model), "data": source.fingerprint()}
@@ -310,7 +310,7 @@ class Job:
     def collect(
         self, label: str, make: Callable[[], dict[str, Collection]], work: Work, identity: Mapping[str, Any]
     ) -> Part:
-        """Do this process's units of a pass, going on where they were, and add up the sums of all processes."""
+        """Do this process's units of a pass, from where they stood, and add up the sums of all processes."""
         self.begin()
         folder = None if self.folder is None else self.folder / "partial" / slug(label)
         known = self._identity(**identity)
@@ -318,11 +318,12 @@ class Job:
         dealt = self.engine.agreed(self._dealt(begun))
         total: Part | None = None
         make = counting(make)
-        if self.engine.chief and self.unit is None:  # what was done before, and nobody goes on with
+        if self.engine.chief and self.unit is None:  # what was done before, and nobody continues
             going_on = {unit for units in dealt for unit in units}
             for saved in begun.values():
                 if saved.unit not in going_on:
-                    total = _joined(total, _loaded(make(), saved))
+                    load_whole(sums := make(), saved.load())
+                    total = _joined(total, Part(sums, dict(saved.about)))
         for unit in dealt[0 if self.unit is not None else self.engine.rank]:
             saved = begun.get(unit) or (None if folder is None else Saved(folder, unit, known))
             total = _joined(total, self._part(unit, saved, make, work))
@@ -352,8 +353,8 @@ class Job:
         return Part(sums, about)
 
     def _smaller(self, tokens: int, saved: Saved | None) -> Saved | None:
-        """Halve the batches; the state that the unit goes on from."""
-        words = f"memory ran out with {tokens:,} positions per batch: fewer were run, which may move last digits"
+        """Halve the batches; the state that the unit continues from."""
+        words = f"memory ran out with {tokens:,} positions per batch: fewer were run, which may change the last digits"
         self._tokens, self._shrunk = tokens // 2, self._shrunk or [words]
         if saved is None:
             return None
@@ -385,11 +386,6 @@ class Job:
             "sites": [site for one in seen for site in one["sites"]],
             "notes": [*model.notes, *(note for one in seen for note in one["notes"])],
         }
-
-
-def _loaded(sums: dict[str, Any], saved: Saved) -> Part:
-    load_whole(sums, saved.load())
-    return Part(sums, dict(saved.about))
 
 
 def _joined(total: Part | None, part: Part) -> Part:

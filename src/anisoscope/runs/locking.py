@@ -1,4 +1,4 @@
-"""One process at a time in a run folder: a lock that the system takes back when its owner dies.
+"""One process at a time in a run folder: a lock that the system releases when its owner dies.
 
 The file `.lock` names the owner for whoever comes second. What counts is not the file but the lock on it, so that the
 file of a killed process blocks nobody.

@@ -97,7 +97,7 @@ class Measurement:
         positions: str = "all",
         at: float | None = None,
     ) -> float | None:
-        """One number; a clear error where it is not there or is ambiguous. `at` is the rate of a threshold, say."""
+        """One number; a clear error where it is missing or ambiguous. `at` is the rate of a threshold, say."""
         asked = {"site": site, "model": model, "step": step, "at": at}
         found = [
             row
@@ -125,7 +125,7 @@ class Measurement:
         return list(dict.fromkeys(row.site for row in self.rows))
 
     def save(self, folder: Path | str, *, seconds: float | None = None) -> Run:
-        """Keep it as a run folder, with all that it holds."""
+        """Keep it as a run folder, with everything it holds."""
         run = self.run
         seconds = run.manifest.get("seconds") if run is not None and seconds is None else seconds
         return write_run(

@@ -31,7 +31,8 @@ def merge_runs(runs: Sequence[Path | str | Run], out: Path | str, *, existing: E
             add_part(collected, label, part)
     assert study.conclude is not None
     findings = study.conclude(settings, collected)
-    notes = [*_versions(opened), *(note for run in opened for note in _remarks(run))]
+    remarks = (run.manifest.get("remarks", run.manifest["notes"]) for run in opened)  # earlier versions had only notes
+    notes = [*_versions(opened), *(remark for several in remarks for remark in several)]
     inputs = {key: record for run in opened for key, record in run.manifest["inputs"].items()}
     found = assemble(study, settings, findings, collected, notes=notes, inputs=inputs)
     with locked(out) as take:
@@ -82,11 +83,6 @@ def _versions(runs: Sequence[Run]) -> list[str]:
     return [f"the shards were made with different versions: {'; '.join(mixed)}"] if mixed else []
 
 
-def _remarks(run: Run) -> list[str]:
-    """What was said of sources; what the sums of a shard said alone need not hold for all of them."""
-    return run.manifest.get("remarks", run.manifest["notes"])  # earlier versions did not tell them apart
-
-
 def _differing(first: Run, other: Run, name: str) -> dict[str, Any]:
     before, now = first.manifest[name], other.manifest[name]
     if not isinstance(before, dict):
@@ -103,7 +99,9 @@ def _check_complete(runs: Sequence[Run]) -> None:
     units = [parse_shard(str(shard)) for shard in shards]
     of = {unit.of for unit in units}
     if len(of) > 1:
-        raise UsageError("the shards are of different cuts", got=", ".join(map(str, shards)), expected="one N in I/N")
+        raise UsageError(
+            "the shards belong to different splits", got=", ".join(map(str, shards)), expected="one N in I/N"
+        )
     n, present = of.pop(), [unit.index for unit in units]
     missing = [f"{i}/{n}" for i in range(n) if i not in present]
     twice = sorted({f"{i}/{n}" for i in present if present.count(i) > 1})
@@ -112,5 +110,5 @@ def _check_complete(runs: Sequence[Run]) -> None:
             [f"there twice: {', '.join(twice[:8])}"] if twice else []
         )
         raise StoreError(
-            "these are not all the shards", got="; ".join(words), expected=f"each of 0/{n} … {n - 1}/{n} once"
+            "the shards are not complete", got="; ".join(words), expected=f"each of 0/{n} … {n - 1}/{n} once"
         )

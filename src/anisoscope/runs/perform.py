@@ -48,8 +48,8 @@ def perform(
 ) -> Measurement:
     """Carry out a study. Without `out` nothing is written and the measurement is in memory only.
 
-    `given` holds objects for names: `models` (modules), `processor`, `data`, `files` (arrays). `repeats` is what a run
-    read that is done again (`inputs` of its manifest): what is no longer the same is noted.
+    `given` holds objects for names: `models` (modules), `processor`, `data`, `files` (arrays). `repeats` holds the
+    `inputs` of the run that is being repeated: whatever is no longer the same is noted.
     """
     study = find_study(study) if isinstance(study, str) else study
     if not isinstance(settings, Settings):
@@ -151,7 +151,7 @@ def _concluded(job: Job, collected: Collected) -> Findings:
 def assemble(
     study: Study, settings: Settings, findings: Findings, collected: Collected, *, job: Job | None = None, **extra: Any
 ) -> Measurement:
-    """The measurement of what was found, with what has to be said about it."""
+    """The measurement of what was found, with its notes."""
     check_counts(collected)
     about = {label: {**part.about, **_notes_of(label, part, findings)} for label, part in collected.items()}
     shard = job.machine.shard if job else None
@@ -197,7 +197,7 @@ def in_memory(job: Job) -> tuple[str, ...]:
 
 @contextmanager
 def _threads(machine: Machine) -> Iterator[None]:
-    """Within this context as many threads work as the machine says."""
+    """Inside, as many threads work as the machine says."""
     if machine.threads is None:
         yield
         return
@@ -255,13 +255,13 @@ def plan_of(path: Path) -> tuple[Study, Settings]:
 
 
 def inputs_of(plan: Path) -> Mapping[str, Any]:
-    """What the run read whose plan this is; empty where there is no such run, or none that can be read."""
+    """What the run of this plan read; empty where there is no such run, or none that can be read."""
     with suppress(StoreError):
         return open_run(plan.parent).manifest.get("inputs", {})
     return {}
 
 
 def _notes_of(label: str, part: Part, findings: Findings) -> dict[str, list[str]]:
-    """What has to be said of one model: by its pass, and by what was found in its sums."""
+    """The notes on one model: of its pass, and of what was found in its sums."""
     notes = dict.fromkeys([*part.about.get("notes", ()), *findings.notes_of.get(label, ())])
     return {"notes": list(notes)} if notes else {}

@@ -1,4 +1,4 @@
-"""What a manifest looks like: a checksum that fits says nothing about who wrote it."""
+"""What a manifest looks like: a checksum that matches says nothing about who wrote it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_shape(manifest: Mapping[str, Any], path: Path, do: str) -> None:
 
 
 def wrong_in(manifest: Mapping[str, Any]) -> str | None:
-    """The first field of a manifest that is missing or of another type than was written, in words."""
+    """The first field of a manifest that is missing or has the wrong type, in words."""
     for name, (kind, *inside) in _KINDS.items():
         if name not in manifest:
             if name in _NOT_ALWAYS:
@@ -44,13 +44,13 @@ def wrong_in(manifest: Mapping[str, Any]) -> str | None:
             return f"{name} is missing"
         found = manifest[name]
         if not isinstance(found, kind):
-            return f"{name} is of another type"
+            return f"{name} has the wrong type"
         values = found.values() if isinstance(found, dict) else found
         if inside and not all(isinstance(value, inside[0]) for value in values):
-            return f"{name} holds values of another type"
+            return f"{name} holds values of the wrong type"
     if any(not isinstance(record.get(key), str) for record in manifest["inputs"].values() for key in ("kind", "name")):
         return "inputs holds a record without kind or name"
-    return None if _is_verdict(manifest["verdict"]) else "verdict is of another form"
+    return None if _is_verdict(manifest["verdict"]) else "verdict has the wrong form"
 
 
 def _is_verdict(written: Any) -> bool:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from anisoscope.errors import StoreError, UsageError
+from anisoscope.inputs.files import read_toml
 from anisoscope.runs.locking import locked
 from anisoscope.runs.settings import nearest
 from anisoscope.runs.shape import check_shape, differences
@@ -146,7 +147,7 @@ def write_run(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MANIFEST).unlink(missing_ok=True)
-        _write_plan(folder, command, settings, in_memory)  # first: a folder without it is not known for a run
+        _write_plan(folder, command, settings, in_memory)  # first: a folder without it is not recognised as a run
         table = to_table(replace(row, run=row.run or folder.name) for row in rows)
         _write_files(folder, table, arrays or {}, state or {})
         given = {"protocol": {}, "data": {}, "model": {}, "inputs": {}, "verdict": None, "notes": [], **about}
@@ -281,8 +282,9 @@ def find_existing(
     if not present:
         return None
     if existing == "replace":
+        if not (folder / PLAN).exists():
+            raise UsageError("this is not a run folder, so it is not replaced", where=folder, do="choose another --out")
         with locked(folder) as take:
-            _check_run(folder)
             take()
             _remove_run(folder)
         return None
@@ -311,11 +313,6 @@ def find_existing(
 def _left_behind(path: Path) -> bool:
     """Whether this is what a kill may leave of a lock or of a file that was being written."""
     return path.name == ".lock" or (path.name.startswith(".") and path.name.endswith(".partial"))
-
-
-def _check_run(folder: Path) -> None:
-    if not (folder / PLAN).exists():
-        raise UsageError("this is not a run folder, so it is not replaced", where=folder, do="choose another --out")
 
 
 def _remove_run(folder: Path) -> None:
@@ -363,14 +360,7 @@ def _write_plan(folder: Path, command: str, settings: Mapping[str, Any], in_memo
 
 def read_plan(path: Path) -> dict[str, Any]:
     """The TOML file of a run: its command, its settings, and nothing else."""
-    import tomllib
-
-    try:
-        plan = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UsageError("there is no such file", where=path) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError("this is not valid TOML", where=path, got=error) from error
+    plan = read_toml(path)
     unknown = set(plan) - {"command", "settings", "in_memory"}
     if unknown:
         raise UsageError("unknown table in the plan", where=path, got=", ".join(sorted(unknown)), expected="settings")

@@ -1,4 +1,4 @@
-"""What a study tells of its rows, as plain data: tables and lines that the terminal, the page and Markdown render.
+"""What a study says about its rows, as plain data: tables and lines that the terminal, the page and Markdown render.
 
 >>> table = Table(("site", "cosine"), [("block.0", "0.12"), ("block.1", "0.34")])
 >>> Story([table]).tables[0].columns
@@ -76,7 +76,7 @@ def number(value: float | None) -> str:
 
 
 def valued(row: Row) -> str:
-    """The value of a row; a p-value too small to be told from 0 is not called 0.
+    """The value of a row; a p-value that is too small to print is not called 0.
 
     >>> valued(Row(metric="rayleigh_p", value=0.0)), valued(Row(metric="drift_ratio", value=0.0))
     ('< 1e-12', '0')
@@ -88,8 +88,17 @@ def valued(row: Row) -> str:
     return f"< {_TINY:.0e}" if tiny else number(row.value)
 
 
+def digits(value: float | None, form: str) -> str:
+    """A number in this format, for tables that must not grow wide; a dash for what is missing.
+
+    >>> digits(0.00195312, ".3g"), digits(-0.00001, "z.3f"), digits(None, ".3f")
+    ('0.00195', '0.000', '–')
+    """
+    return "–" if value is None else format(value, form)
+
+
 def percent(share: float | None) -> str:
-    """A share in per cent, whole above ten, two digits below; a dash for what is missing.
+    """A share in percent, whole above ten, two digits below; a dash for what is missing.
 
     >>> percent(0.666), percent(0.01), percent(0.001), percent(0.0456), percent(None)
     ('67 %', '1 %', '0.1 %', '4.6 %', '–')

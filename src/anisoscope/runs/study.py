@@ -40,10 +40,10 @@ SHARED = ("engine", "address", "workers", "gpus_per_worker", "shard")
 
 @dataclass
 class Findings:
-    """What a study found: rows of the tidy table, arrays beside it, a verdict, and what has to be said.
+    """What a study found: rows of the tidy table, arrays beside it, a verdict, and notes.
 
     - `verdicts`: of single sites or rules, where there are any: plain values with model, site and what was decided;
-    - `notes_of`: what has to be said of one model or file, by its label;
+    - `notes_of`: notes on one model or file, by its label;
     - `gathered`: the notes of all parts are among these notes already;
     - `protocol`, `data`, `model`: by label of the model, or plain values of the one thing that was measured.
     """
@@ -87,7 +87,7 @@ class Study:
     - `measure`, or `collect` and `conclude`; `kinds` gives an empty collection for each observer's name, where they are
       not those that studies share;
     - `labels`: the checkpoints of a series, which workers take one by one (`job.only`) instead of shares of the data;
-    - `story`: what the terminal tells of its rows; without one, a table of them; `judged`: of its verdicts instead;
+    - `story`: what the terminal says about its rows, by default a table; `judged`: about its verdicts instead;
     - `machine`: which options of `Machine` its command has (all); `keeps_sums`: whether a finished run holds its sums;
     - `export`: writes a file that the settings name, of a new run or of one that is used again;
     - `exit_code`: what its command ends with, by its verdicts;
@@ -154,12 +154,12 @@ def gathered(notes: Iterable[tuple[str, str]], *, of: str = "sites") -> list[str
 
 
 _LOSSES = {
-    "empty": "documents without a single token were passed over",
-    "too_short": "windows shorter than the model can read were passed over",
+    "empty": "documents without a single token were skipped",
+    "too_short": "windows shorter than the model can read were skipped",
     "truncated": "transcripts were cut to the decoder's length",
 }
 
 
 def lost(report: Mapping[str, int]) -> list[str]:
-    """What a pass passed over, in words."""
+    """What a pass skipped, in words."""
     return [f"{report[kind]} {words}" for kind, words in _LOSSES.items() if report.get(kind)]

@@ -28,7 +28,7 @@ _OURS = {"csv": b"run,model,", "page": b"<!doctype html", "markdown": b"<!-- ani
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Write under another name, then rename; nothing is left behind when the writing fails.
+    """Write under another name, then rename; nothing is left behind if that fails.
 
     What a killed process left of the same file goes with it.
     """
@@ -41,7 +41,7 @@ def atomic(path: Path) -> Iterator[Path]:
     except Exception as error:
         from safetensors import SafetensorError
 
-        if isinstance(error, SafetensorError):  # what safetensors makes of a full disk is no OSError
+        if isinstance(error, SafetensorError):  # what safetensors makes of a full disk is not an OSError
             raise OSError(str(error)) from error
         raise
     finally:
@@ -49,7 +49,7 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 def _sweep(path: Path) -> None:
-    """Remove what processes of this machine that are no more were writing under another name."""
+    """Remove what dead processes of this machine were writing under another name."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*@{glob.escape(_HOST)}.partial"):
         pid = left.name.removesuffix(f"@{_HOST}.partial").rpartition(".")[2]
         if pid.isdecimal() and not _alive(int(pid)):

@@ -53,7 +53,7 @@ class TwoSided(Embeddings):
     """Embeddings, with those of queries apart where there are any."""
 
     queries: list[str] = option(
-        "Queries, to pair with the files' rows: embeddings, or with a model texts, led by its prompt for queries.",
+        "Queries to pair with the rows: embeddings or, with a model, texts, preceded by its prompt for queries.",
         [],
         paths=True,
     )
@@ -114,7 +114,9 @@ def open_encoder(job: Job) -> OpenModel:
 
     queries = [Path(name) for name in getattr(job.settings, "queries", ())]
     if "queries" in job.given or any(path.suffix.lower() in _ONLY_VECTORS for path in queries):
-        raise UsageError("a model is named, so queries are texts", do="give a text file, or documents as vectors too")
+        raise UsageError(
+            "a model is named, so queries are texts", do="name a text file, or give documents as vectors too"
+        )
     model = job.open_model(job.settings.files[0])
     encoder_of(model)
     return model
@@ -176,7 +178,7 @@ class Split:
 
 
 def split_folds(part: Part) -> Split:
-    """Hold out one fold of four, or two where there are few rows; refuses what is too little to say anything."""
+    """Hold out one fold of four, or two where there are few rows; refuses what is too little to tell anything."""
     moments = {name: part.get(OBSERVER, name) for name in sorted(part.keys(OBSERVER))}
     sums = {name: one.sums() for name, one in moments.items()}
     n, d = sum(one.n for one in sums.values()), max((one.d for one in moments.values()), default=0)
@@ -194,7 +196,7 @@ def split_folds(part: Part) -> Split:
         raise InputError(
             "there are too few groups to fit on some and judge on others",
             got=f"{sum(one.sequences for one in sums.values())} groups",
-            do="leave --group out, or give more of them",
+            do="leave out --group, or give more groups",
         )
     n_fit = sum(sums[name].n for name in rest)
     found = Split(

@@ -91,9 +91,9 @@ def _wanted(job: Job, x: Any, keys: Any) -> set[str]:
 
 
 def told_hubs(rows: Sequence[Row]) -> tuple[list[Table], list[Table]]:
-    """The tables of hubs to show first, and those to show on request: hubs of an isotropic cloud are no news.
+    """The tables of hubs to show first, and those to show on request: hubs of an isotropic cloud are not news.
 
-    Rows of named groups are known by their group alone, and a table of hashes would tell nobody anything.
+    Rows of named groups are known by their group alone, and a table of hashes would tell a reader nothing.
     """
     skewed = next((row for row in rows if row.metric == "hubness_cosine"), None)
     plain = skewed is not None and (skewed.value or 0.0) <= BEYOND * (skewed.null or 0.0)

@@ -37,7 +37,7 @@ class PairSettings(Settings):
     """Labelled pairs, and how they name rows or texts."""
 
     pairs: str | None = option("Labelled pairs: a table of query, document, and label or score.", None, paths=True)
-    ids: str | None = option("Column of ids that the pairs name rows by (default: row numbers).", None)
+    ids: str | None = option("Column of the ids that the pairs use (default: row numbers).", None)
     query_prompt: str | None = option(
         "Prompt of queries, by name or as words (default: --prompt, else the model's own for queries).", None
     )
@@ -112,12 +112,12 @@ def _objects(stream: TextIO, path: Path) -> Iterator[Mapping[str, Any]]:
             where = f"{path}, line {number}"
             record = parse_json(line, where)
             if not isinstance(record, dict):
-                raise InputError("a line that holds no object", where=where, got=line[:60].strip())
+                raise InputError("a line that is not a JSON object", where=where, got=line[:60].strip())
             yield record
 
 
 def _cells(stream: TextIO, delimiter: str) -> Iterator[Mapping[str, Any]]:
-    """The rows of a CSV file by the names in its header; a row of another length has lost or won a comma."""
+    """The rows of a CSV file by the names in its header; a row of another length has lost or gained a comma."""
     records = filter(None, csv.reader(stream, delimiter=delimiter, strict=True))
     header = next(records, [])
     if len(set(header)) < len(header):
@@ -168,7 +168,7 @@ def pick_texts(job: Job, model: OpenModel, pairs: Pairs) -> Collected:
 
 
 def labelled(pairs: Pairs, collected: Mapping[str, Part]) -> tuple[Labelled | None, list[str]]:
-    """The pairs with their vectors, and what has to be said about those that have none.
+    """The pairs with their vectors, and notes on those that have none.
 
     A document of the query's name is the query itself, which is not searched for, unless queries are files of their
     own. A share of the data may hold no whole pair: then there is nothing to search yet.

@@ -45,7 +45,7 @@ def agree(recipe: Recipe, out: Path) -> None:
                 where=out,
                 got="; ".join(differences),
                 expected="the recipe that the folder was begun with",
-                do=f"choose another --out, or go on with --recipe {path}",
+                do=f"choose another --out, or continue with --recipe {path}",
             )
         recipe = there.model_copy(update={"seeds": sorted({*there.seeds, *recipe.seeds})})
     with writing(out):

@@ -1,4 +1,4 @@
-"""How weights move at a step, where it is not by AdamW alone.
+"""How weights move at a step, where not by AdamW alone.
 
 - `optimiser = "coupled_adam"` (Stollenwerk & Stollenwerk 2025, arXiv 2502.08441): Adam divides the step of each token's
   embedding by the size of that token's own gradients, so the steps of a table do not sum to zero as its gradients

@@ -54,7 +54,7 @@ class TrainingData(Protocol):
 def pretrain(
     recipe: Recipe, out: str | Path, *, what: str = "training", announce: Announce = lambda line: None
 ) -> list[tuple[int, int, Path]]:
-    """Train every seed of the recipe into `out`, going on where an earlier call was interrupted.
+    """Train every seed of the recipe into `out`, continuing where an earlier call was interrupted.
 
     Returns (seed, step, folder) of all published checkpoints. `what` is how the progress bar calls it.
     """

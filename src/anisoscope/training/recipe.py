@@ -17,13 +17,13 @@ anisoscope.errors.UsageError: the setting 'stepz' is wrong
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import model_validator
 
 from anisoscope.errors import UsageError
+from anisoscope.inputs.files import read_toml
 from anisoscope.runs.settings import Seeds, Settings, option
 
 Arch = Literal["bert", "gpt2", "neox", "llama", "vit", "convnet"]
@@ -198,7 +198,7 @@ class Recipe(Settings):
 
     @classmethod
     def read(cls, path: str | Path) -> Recipe:
-        """The recipe of a file; a clear error where it is none."""
+        """The recipe of a file; a clear error where it is not one."""
         return cls.check(read_toml(Path(path)), where=path)
 
     def differences(self, other: Recipe) -> list[str]:
@@ -207,13 +207,3 @@ class Recipe(Settings):
         mine, theirs = self.model_dump(), other.model_dump()
         changed = [name for name in mine if name not in free and mine[name] != theirs[name]]
         return [f"{name} = {theirs[name]} (was {mine[name]})" for name in changed]
-
-
-def read_toml(path: Path) -> dict[str, object]:
-    """A TOML file that a person wrote."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UsageError("there is no such file", where=path) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError("this is not valid TOML", where=path, got=error) from error

@@ -80,12 +80,12 @@ class SeriesTrainer(Trainer):
         return super().create_optimizer(model)
 
     def save_running_loss(self, path: Path) -> None:
-        """Keep the sum of losses since the last log: the Trainer begins a new one when it goes on from a state."""
+        """Keep the sum of losses since the last log: the Trainer begins a new one when it continues from a state."""
         kept = {"sum": self._tr_loss.item(), "since": self._globalstep_last_logged}
         path.write_text(json.dumps(kept), encoding="utf-8")
 
     def load_running_loss(self, path: Path) -> None:
-        """Go on with the sum that a state was saved with, if it has one."""
+        """Continue with the sum that a state was saved with, if it has one."""
         if path.exists():
             kept = json.loads(path.read_text(encoding="utf-8"))
             self._tr_loss.fill_(kept["sum"])
@@ -148,7 +148,7 @@ class Publisher(TrainerCallback):
             error = Diverged(
                 f"the training diverged: loss is {'NaN' if math.isnan(loss) else 'infinite'} at step {step}",
                 where=self.what,
-                do="lower --learning-rate or lengthen --warmup, in another --out; the last state before is kept",
+                do="lower --learning-rate or lengthen --warmup, in another --out; the last state before that is kept",
             )
             error.step = step
             raise error
@@ -188,7 +188,7 @@ def make_trainer(
     what: str,
     bar: Progress,
 ) -> SeriesTrainer:
-    """A Trainer for one seed of a recipe, whose only callback that speaks is the Publisher."""
+    """A Trainer for one seed of a recipe; its only callback that prints is the Publisher."""
     publisher = Publisher(recipe, what=what, folder=folder, data=data, bar=bar)
     trainer = SeriesTrainer(
         recipe,

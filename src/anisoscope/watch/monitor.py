@@ -12,7 +12,7 @@ are those of `anisoscope sweep` on checkpoints of the same steps, and the run fo
 
 Several processes. Each runs the whole probe, so that weights that are sharded come together and nobody waits for longer
 than the probe takes; the first alone makes rows, writes, logs and warns. It also tells the others whether to stop,
-since a training that one process leaves hangs: with `on_warning="stop"`, call `observe` in every process.
+since a training hangs when one process leaves it: with `on_warning="stop"`, call `observe` in every process.
 
 The early warning. Small models were seen to turn anisotropic in their last layer abruptly, as their loss saturates
 (Machina & Mercer, NAACL 2024; Godey et al., arXiv:2404.07647, figure 3). The rules are data (`inference.thresholds`):
@@ -22,8 +22,8 @@ leave their band. `rules` replaces them; `watch.rules.alarms_of` applies them to
 What is kept. `measurements.parquet` has the rows of all observations. The sums of queries and keys stay in `sums/`, one
 file per step, thinned to steps that double (a few dozen in any training), for the planes of figures 11 and 12. The
 folder is written anew where that takes at most a hundredth of the time since the last writing, when the Trainer saves,
-and at the end; if it cannot be written, that is a warning and the training goes on. A training that goes on from a
-checkpoint goes on with the folder.
+and at the end; if it cannot be written, that is a warning and the training continues. A training that continues from a
+checkpoint continues with the folder.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class AnisotropyMonitor(TrainerCallback):
       out queries, keys and rows (models without attention need this); `logits=False` leaves out a language-model head.
     - `pool`: mean, cls, last, max or weighted: also measure the pooled vector of each text, the site `embedding`.
     - `every` n steps, or at `steps`: "log" (0, 1, 2, 4, …, 1024, then every 1024) or a list.
-    - `out`: keep a run there; `existing="replace"` removes what an earlier training left, "resume" goes on with it.
+    - `out`: keep a run there; `existing="replace"` removes what an earlier training left, "resume" continues it.
     - `rules`: when to warn (`inference.thresholds.RULES`); `band`: another band for the rule of drift.
     - `on_warning`: "warn", "stop" (the training), or a function of the message.
 
@@ -125,7 +125,7 @@ class AnisotropyMonitor(TrainerCallback):
         self._unwritten = False
 
     def attach(self, trainer: Any) -> AnisotropyMonitor:
-        """Add this callback to a Trainer and log through it. (A Trainer does not tell its callbacks who it is.)"""
+        """Add this callback to a Trainer and log through it. (A Trainer does not pass itself to its callbacks.)"""
         self._trainer = trainer
         trainer.add_callback(self)
         return self
@@ -309,7 +309,7 @@ def is_first_process() -> bool:
 
 @contextmanager
 def _told_not_raised() -> Iterator[None]:
-    """A training is worth more than the record of it."""
+    """A training is worth more than its record."""
     try:
         yield
     except (OSError, StoreError) as error:

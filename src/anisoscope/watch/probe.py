@@ -59,7 +59,7 @@ OF_HEADS = (
     *("entropy", "entropy_normalised", "sink_share", "salience_share", "entropy_collapse", "max_logit"),
     *(f"max_logit_{part}" for part in PARTS),
 )
-"""What is kept of single heads; of layers everything is."""
+"""What is kept of single heads; everything is kept of layers."""
 
 
 @dataclass(frozen=True)

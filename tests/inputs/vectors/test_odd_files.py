@@ -150,7 +150,8 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path):
     locked = tmp_path / "locked"
     locked.mkdir(mode=0)
     code = (
-        "import os, sys\nfrom anisoscope.errors import InputError\nfrom anisoscope.inputs import open_vectors\n"
+        "import os, sys\nfrom anisoscope.errors import InputError\n"
+        "from anisoscope.inputs.vectors.source import open_vectors\n"
         "os.geteuid() or os.seteuid(65534)\n"
         "for place in sys.argv[1:]:\n"
         "    try: open_vectors(place)\n    except InputError as problem: print(problem)\n"
@@ -294,5 +295,5 @@ def test_labels_that_are_not_utf8_are_refused(tmp_path):
 
 def test_a_name_that_stands_twice_in_a_json_object_is_refused(tmp_path):
     (tmp_path / "x.jsonl").write_text('{"v": [1, 2]}\n{"v": [3, 4], "v": [5, 6]}\n')
-    with pytest.raises(InputError, match=r"line 2[\s\S]*'v' stands twice"):
+    with pytest.raises(InputError, match=r"line 2[\s\S]*'v' is given twice"):
         read(tmp_path / "x.jsonl")

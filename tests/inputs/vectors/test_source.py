@@ -311,7 +311,7 @@ def write_one_arrow_batch(path):
 def test_a_large_file_is_read_in_the_memory_of_a_block(tmp_path, name, write):
     write(tmp_path / name)
     code = (
-        "import re, sys, pyarrow; from anisoscope.inputs import open_vectors; peak = lambda: "
+        "import re, sys, pyarrow; from anisoscope.inputs.vectors.source import open_vectors; peak = lambda: "
         "int(re.search(r'VmHWM:\\s+(\\d+) kB', open('/proc/self/status').read())[1]) // 1024; before = peak();"
         "n = sum(len(block.x) for block in open_vectors(sys.argv[1]).blocks(4096)); print(n, peak() - before)"
     )
@@ -326,7 +326,7 @@ def test_a_large_file_is_read_in_the_memory_of_a_block(tmp_path, name, write):
 def test_reading_vectors_does_not_import_torch(tmp_path):
     save_file({"x": torch.tensor(X).to(torch.bfloat16)}, tmp_path / "x.safetensors")
     code = (
-        "import sys; from anisoscope.inputs import open_vectors;"
+        "import sys; from anisoscope.inputs.vectors.source import open_vectors;"
         f"n = sum(len(b.x) for b in open_vectors([{str(tmp_path / 'x.safetensors')!r}]).blocks());"
         f"assert n == {N}; print('torch' in sys.modules, 'transformers' in sys.modules)"
     )

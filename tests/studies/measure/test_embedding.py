@@ -139,7 +139,7 @@ def test_any_other_text_model_is_pooled_as_asked(tmp_path, pool):
 
 def test_without_a_way_of_pooling_the_site_is_refused_and_otherwise_left_out(tmp_path):
     plain = tiny_bert(tmp_path / "plain")
-    with pytest.raises(UsageError, match="does not say how one vector is made"):
+    with pytest.raises(UsageError, match="does not say how to make one vector"):
         anisoscope.measure(str(plain), TEXTS, sites=["embedding"])
     assert "embedding" not in anisoscope.measure(str(plain), TEXTS, neighbours=False).sites()
     folder = sentence_folder(tmp_path / "model")
@@ -168,7 +168,7 @@ def test_a_part_that_no_fingerprint_covers_is_refused(tmp_path, path):
     modules = json.loads((folder / "modules.json").read_text())
     modules[1]["path"] = path
     (folder / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(ModelError, match=r"modules\.json names what does not lie beside it"):
+    with pytest.raises(ModelError, match=r"modules\.json names a file that does not lie beside it"):
         anisoscope.measure(str(folder), TEXTS, neighbours=False)
 
 

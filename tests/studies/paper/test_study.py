@@ -160,10 +160,10 @@ def test_a_folder_holds_one_scale_and_one_protocol(demo: Path) -> None:
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(StoreError, match="something else"):
+    with pytest.raises(StoreError, match="something other"):
         perform(choose(["17"]), Scale("demo"), out=tmp_path)
     (tmp_path / "results.json").write_text('{"scores": [1, 2]}')
-    with pytest.raises(StoreError, match="something else"):
+    with pytest.raises(StoreError, match="something other"):
         perform(choose(["17"]), Scale("demo"), out=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results.json", "thesis.tex"]
 

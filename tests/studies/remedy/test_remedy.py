@@ -207,7 +207,7 @@ def test_tensors_are_arrays():
 
 @pytest.mark.parametrize("dims", [1, 13])
 def test_dimensions_that_cannot_be_kept_are_refused(dims):
-    with pytest.raises(UsageError, match="so many dimensions"):
+    with pytest.raises(UsageError, match="that many dimensions"):
         Remedy("whiten", dims=dims).fit(CLOUD).fitted()
 
 

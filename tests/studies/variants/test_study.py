@@ -357,3 +357,8 @@ def test_a_checkpoint_is_measured_with_the_attention_it_was_trained_with(text, t
 def test_without_a_folder_nothing_is_trained(text) -> None:
     with pytest.raises(UsageError, match="folder"):
         perform("variants", asked(text))
+
+
+def test_a_field_of_a_recipe_that_is_nested_too_deep_is_text() -> None:
+    nested = "[" * 100_000
+    assert values_of(VariantsSettings, {"recipe": [f"hidden={nested}"]}) == {"recipe": {"hidden": nested}}

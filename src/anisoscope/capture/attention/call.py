@@ -130,7 +130,7 @@ class AttentionCall:
     def _walk(self, tiles: list[int]) -> Iterator[RowChunk]:
         """The chunks of some tiles. Keys and values of a block are laid out for its products once."""
         if self.scaling is None:
-            raise ModelError("the scores of this model cannot be rebuilt", do="read its queries and keys only")
+            raise ModelError("the scores of this model cannot be rebuilt", do="read only its queries and keys")
         for batch, several in groupby(tiles, lambda tile: self._tiles[tile][0]):
             keys = self.score_keys[batch].mT.contiguous()  # (b, key heads, d, Tk)
             values = None if self.values is None else self.values[batch].contiguous()

@@ -1,4 +1,4 @@
-"""Queries, keys and attention rows, taken while a model runs; what the model computes stays what it was.
+"""Queries, keys and attention rows, taken while a model runs; what the model computes does not change.
 
 `AttentionCapture` puts one attention function in the place of the model's own, through transformers' interface, and a
 mask function of the same name (an attention function without one loses the causal and the padding mask silently):
@@ -257,10 +257,10 @@ def _refuse_foreign(module: nn.Module) -> None:
     home = getattr(function, "__module__", "transformers").partition(".")[0]
     if home not in ("transformers", "functools", __name__.partition(".")[0]):
         raise ModelError(
-            "this model attends in a way of its own, which cannot be watched",
+            "this model computes attention in its own way, which cannot be watched",
             where=type(module).__name__,
             got=f"attention function {name!r} from {home}",
-            do="set_attn_implementation('eager'), if softmax attention is what it should be measured with",
+            do="call set_attn_implementation('eager') to measure it with softmax attention",
         )
 
 

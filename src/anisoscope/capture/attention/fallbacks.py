@@ -89,7 +89,7 @@ def _heads(module: nn.Module) -> int:
 
 
 class _Watch:
-    """The hooks on one attention module: remember what its projections return, tell when the module is done."""
+    """The hooks on one attention module: remember what its projections return, say when the module is done."""
 
     def __init__(self, module: nn.Module, query: nn.Module, key: nn.Module, emit: Emit) -> None:
         self.projections, self.emit = {"query": query, "key": key}, emit
@@ -118,18 +118,14 @@ class _Watch:
             if name not in self.seen:  # the module used the projection's weights without calling it
                 self.seen[name] = projection(next(value for value in given.values() if torch.is_tensor(value)))
         width = self.seen["query"].shape[-1] // _heads(module)
-        query, key = (_into_heads(self.seen[name], width) for name in ("query", "key"))
+        # (B, T, heads · d_head) → (B, heads, T, d_head)
+        query, key = (self.seen[name].unflatten(-1, (-1, width)).transpose(1, 2) for name in ("query", "key"))
         if type(module).__name__ in _TIME_FIRST:
             query, key = query.transpose(0, 2), key.transpose(0, 2)
         self.seen.clear()
         rebuilt = _SCORES.get(type(module).__name__, lambda *_: {})(module, given, width)
         self.emit(Projected(module, query, key, **rebuilt, windowed=self.windowed, start=self.start))
         self.start += query.shape[2]
-
-
-def _into_heads(projected: Tensor, width: int) -> Tensor:
-    """(B, T, heads · d_head) → (B, heads, T, d_head)."""
-    return projected.unflatten(-1, (-1, width)).transpose(1, 2)
 
 
 # -- how the families that are known make scores of queries and keys ---------------------------------------------------

@@ -28,8 +28,9 @@ def merge(
       for i in 0 1 2 3; do anisoscope measure gpt2 --data texts/ --shard $i/4 --out shard-$i & done; wait
       anisoscope merge shard-* -o whole
     """
-    from anisoscope.cli.output import checked_existing, finish
+    from anisoscope.cli.output import finish
     from anisoscope.runs.merging import merge_runs
+    from anisoscope.runs.store import checked_existing
     from anisoscope.runs.study import study_of
     from anisoscope.runs.writing import check_target
 

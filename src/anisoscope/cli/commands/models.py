@@ -25,7 +25,7 @@ def models(
     """
     from anisoscope.cli.output import print_json
     from anisoscope.errors import UsageError
-    from anisoscope.models.catalogue import at_hand, catalogue
+    from anisoscope.models.catalogue import at_hand, catalogue, figure_order
     from anisoscope.runs.settings import nearest
 
     known = {
@@ -36,7 +36,7 @@ def models(
         if given is not None and given not in known[name]:
             do = nearest(given, known[name])[2:] or None
             raise UsageError(
-                f"there is no such {name}", got=given, expected=", ".join(sorted(known[name], key=_number)), do=do
+                f"there is no such {name}", got=given, expected=", ".join(sorted(known[name], key=figure_order)), do=do
             )
     entries = [(entry, at_hand(entry, models_dir)) for entry in catalogue(modality=modality, figure=figure)]
     if json:
@@ -70,8 +70,3 @@ def models(
         table.add_row(f"{entry.id}{several}{chosen}", entry.modality, figures, here)
     Console().print(table)
     typer.echo(f"{sum(where is not None for _, where in entries)} of {len(entries)} are at hand (mirror or hub cache).")
-
-
-def _number(name: str) -> tuple[bool, int, str]:
-    """Figures in the order of their numbers, those of the second paper last."""
-    return name.startswith("M"), int("".join(filter(str.isdigit, name)) or 0), name

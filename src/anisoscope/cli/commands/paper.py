@@ -79,10 +79,11 @@ def paper(
       anisoscope paper 3a 4 --scale local --models-dir real --speech real/data/sounds --images real/data/photographs
       anisoscope paper 1 13 --scale hub --models-dir /mirror --out paper-hub
     """
-    from anisoscope.cli.output import checked_existing, print_json, say
+    from anisoscope.cli.output import print_json, say
     from anisoscope.report.page.paper import write_paper_page
     from anisoscope.runs.progress import track
     from anisoscope.runs.settings import Machine
+    from anisoscope.runs.store import checked_existing
     from anisoscope.studies.paper.study import choose, describe, perform
 
     mirror = None if models_dir is None else str(models_dir)

@@ -31,7 +31,7 @@ _SHARED = ("csv", "force", "json")
 
 def _parameters() -> list[inspect.Parameter]:
     """Where the training goes and what it repeats, then the fields of the recipe, all of them optional."""
-    out = typer.Option("--out", "-o", help="Folder of the training; a training that is there continues.")
+    out = typer.Option("--out", "-o", help="Folder of the training; one that is already there continues.")
     recipe = typer.Option("--recipe", help="A recipe.toml to repeat; options given here override it.")
     own = [
         inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
@@ -69,7 +69,7 @@ def _run(given: dict[str, Any]) -> None:
 
 
 def _written(given: dict[str, Any]) -> dict[str, Any]:
-    """What stands on the command line: the default of an option must not override a recipe that is repeated."""
+    """What was written on the command line: defaults must not override a recipe that is repeated."""
     source = given["context"].get_parameter_source
     return {name: value for name, value in given.items() if getattr(source(name), "name", "") == "COMMANDLINE"}
 

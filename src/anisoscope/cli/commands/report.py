@@ -9,7 +9,7 @@ import typer
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, of any commands.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders of any commands.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write (default: report.html).")] = None,
     title: Annotated[str | None, typer.Option("--title", help="Heading of the page (default: the models).")] = None,
     markdown: Annotated[

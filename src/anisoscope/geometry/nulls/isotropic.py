@@ -74,7 +74,7 @@ def cosine_quantile(p: ArrayLike, d: int) -> Values:
     """The cosine that isotropic pairs stay below with probability p: the inverse of `cosine_cdf`.
 
     The angle θ = arcsin c has a density of cos^(d−2) θ. Unless p is a far tail, Newton's method from θ = 0 finds it,
-    by Gauss's quadrature from there: to import scipy takes longer than most commands.
+    by Gauss's quadrature from there: importing scipy takes longer than most commands.
     """
     levels, power = np.asarray(p, np.float64), (_dimension(d) - 2) / 2
     if not ((levels > _TAIL) & (levels < 1 - _TAIL)).all():
@@ -96,7 +96,7 @@ def cosine_quantile(p: ArrayLike, d: int) -> Values:
 
 @cache
 def _gauss() -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of a quadrature on [−1, 1]; they take longer than all that is done with them."""
+    """Nodes and weights of a quadrature on [−1, 1]; computing them takes longer than using them."""
     return np.polynomial.legendre.leggauss(64)
 
 

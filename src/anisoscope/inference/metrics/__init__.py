@@ -26,7 +26,7 @@ def declared(name: str) -> Metric | None:
 
 
 def lookup(name: str) -> Metric:
-    """The declaration of a metric by its name; an error that says what was meant where there is none.
+    """The declaration of a metric by its name; an error that suggests a name where there is none.
 
     >>> lookup("drift_ratio").label, lookup("entropy_normalised_change").label, lookup("cosine_q99").high
     ('drift ratio', 'entropy over log m, change', 1.0)

@@ -91,7 +91,7 @@ _DIRECTIONS = (
     Metric(
         "effective_n",
         "effective n",
-        "Number of independent directions that the vectors are worth, given that those "
+        "Number of independent directions that the vectors amount to, given that those "
         "of one sequence resemble each other.",
         "direction",
         0.0,

@@ -42,7 +42,7 @@ def is_url(place: object) -> bool:
 
 
 def settings(url: str) -> dict[str, str]:
-    """The variables that say where a store is, and who asks: what to check when it does not answer."""
+    """The variables that say where a store is and who is asking: what to check when it does not answer."""
     place, credentials = _SETTINGS[url.partition("://")[0].replace("abfss", "az").replace("abfs", "az")]
     return {"place": place, "credentials": credentials}
 
@@ -65,7 +65,7 @@ def client(url: str) -> tuple[Any, str]:
 
 
 def ask(url: str, question: Callable[[Any, str], Answer]) -> Answer:
-    """What the client of a URL says to a question; a Hub that is unwell is asked again."""
+    """The answer of a URL's client; a Hub that fails for a moment is asked again."""
     system, path = client(url)
     for attempt in range(1, ATTEMPTS):
         try:

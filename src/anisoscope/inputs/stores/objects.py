@@ -85,7 +85,7 @@ def _of_the_hub() -> tuple[type[Exception], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What tells that an object is no longer the one that was opened."""
+    """What shows that an object is no longer the one that was opened."""
 
     size: int
     changed: str

@@ -48,7 +48,7 @@ class Joined(VectorSource):
                     part = slice(begin - block.start, min((number + 1) * CHUNK, stop) - block.start)
                     yield VectorBlock(x[part], None if block.keys is None else block.keys[part], begin)
         if len(others.send(1)):
-            raise _apart(f"{self.second.name} goes on")
+            raise _apart(f"{self.second.name} has more rows")
 
     def fingerprint(self) -> str:
         return digest([self.first.fingerprint().encode(), self.second.fingerprint().encode()])
@@ -69,4 +69,4 @@ def _taken(source: VectorSource, rows: int) -> Generator[np.ndarray, int, None]:
 
 
 def _apart(got: str) -> InputError:
-    return InputError("rows that are partners come in equal numbers", got=got, do="leave --aligned out")
+    return InputError("rows that are partners come in equal numbers", got=got, do="leave out --aligned")

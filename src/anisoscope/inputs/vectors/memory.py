@@ -134,7 +134,7 @@ def _numpy(tensor: Any) -> np.ndarray:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         kind = "quantised" if tensor.is_quantized else "nested"
         got = f"a {kind} tensor" if tensor.layout is torch.strided else f"layout {tensor.layout}"
-        raise UsageError("not a plain tensor", where=NAME, got=got, do="give `to_dense()` or `dequantize()` of it")
+        raise UsageError("not a plain tensor", where=NAME, got=got, do="pass its `to_dense()` or `dequantize()`")
     if tensor.is_meta:
         raise UsageError("a tensor without values", where=NAME, got="device meta", do="load its values first")
     plain = tensor.detach().cpu().resolve_conj().resolve_neg()
@@ -143,7 +143,9 @@ def _numpy(tensor: Any) -> np.ndarray:
     try:
         return plain.numpy()
     except TypeError:  # a type that numpy does not have, such as float8
-        raise UsageError("not numbers that numpy has", where=NAME, got=plain.dtype, do="give `float()` of it") from None
+        raise UsageError(
+            "a type of numbers that numpy does not have", where=NAME, got=plain.dtype, do="pass its `float()`"
+        ) from None
 
 
 def values_of_tensor(tensor: Any) -> np.ndarray:

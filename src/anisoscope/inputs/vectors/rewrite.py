@@ -4,7 +4,7 @@
 
 `change` takes a block (b, d) and returns one of as many rows; its width may differ, but is the same for every block.
 Formats: `.npy .safetensors .parquet .arrow .feather .csv .jsonl`, each to the same. Memory is that of a block. Values
-are written as float32, or as float64 where the source needs it. `done(rows)` is told of progress. Plain arrays (`.npy`,
+are written as float32, or as float64 where the source needs it. `done(rows)` reports progress. Plain arrays (`.npy`,
 `.safetensors`) are shared out: a thread for each core reads, changes and writes its own chunks, in blocks that stay in
 its cache. In other formats reading, changing and writing overlap.
 """
@@ -50,7 +50,7 @@ _COPY = 1 << 22
 def rewrite(
     source: Path | str, target: Path | str, change: Change, *, column: str | None = None, done: Done | None = None
 ) -> int:
-    """Write `target`; returns the number of rows. The caller sees to it that nothing is overwritten."""
+    """Write `target`; returns the number of rows. The caller makes sure that nothing is overwritten."""
     source, target = Path(source), Path(target)
     writer = _WRITERS.get(source.suffix.lower())
     if writer is None:

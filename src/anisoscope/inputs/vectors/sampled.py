@@ -2,11 +2,11 @@
 
     source = SampledSource(open_vectors("s3://bucket/*.parquet"), 0.01, seed=0)
 
-Less than the column chunk of a row group cannot be read from Parquet, so what is drawn is row groups: a share f of
-them, but at least 32 (or all), so that there is something to compare; where that is more than f, a share of the rows of
-each is kept, by a hash of their number. Every row has the same chance f. Rows of one group are rarely independent
-(files are written by time or topic), so the group is their sequence: intervals come from leaving row groups out. With G
-row groups the cost is a share max(f, 32/G) of the bytes.
+Parquet cannot read less than the column chunk of a row group, so row groups are drawn: a share f of them, but at least
+32 (or all), so that there is something to compare; where that is more than f, a share of the rows of each is kept, by a
+hash of their number. Every row has the same chance f. Rows of one group are rarely independent (files are written by
+time or topic), so the group is their sequence: intervals come from leaving row groups out. With G row groups the cost
+is a share max(f, 32/G) of the bytes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class SampledSource(VectorSource):
                 "only files with row groups can be sampled by them",
                 where=whole.name,
                 expected=".parquet or .arrow",
-                do="leave --rows-per-group-sample out, or convert the file",
+                do="leave out --rows-per-group-sample, or convert the file",
             )
         if whole.grouped:
             raise UsageError(

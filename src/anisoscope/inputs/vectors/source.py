@@ -164,7 +164,7 @@ def open_vectors(
     try:
         places = [where] if isinstance(where, str | Path) or memory.in_memory(where) else list(where)
     except TypeError:
-        lazy = "give `collect()` of it" if type(where).__name__ == "LazyFrame" else None
+        lazy = "pass its `collect()`" if type(where).__name__ == "LazyFrame" else None
         raise UsageError("not vectors", got=type(where).__name__, expected=_EXPECTED, do=lazy) from None
     if not places:
         raise UsageError("no file of vectors is named")

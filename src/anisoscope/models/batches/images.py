@@ -28,7 +28,7 @@ class ImageFeed:
         self.processor = getattr(model.processor, "image_processor", model.processor)
         if not callable(self.processor):
             got = type(self.processor).__name__
-            raise ModelError("a vision model needs its image processor", got=got, do="give it as processor=")
+            raise ModelError("a vision model needs its image processor", got=got, do="pass it as processor=")
         self.main_input = main_input(model.module)
         self.protocol = {"windows": f"one picture each, through {type(self.processor).__name__}"}
 

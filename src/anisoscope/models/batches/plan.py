@@ -12,7 +12,7 @@ a pass that has done the first n windows continues with `start_at=n`, even with 
 A worker that takes a part of the data says which sequences it wants by their keys; the others are passed over before
 they are tokenised or resampled.
 
-A position costs one token of text, 20 ms of speech, or 16×16 pixels. Nothing is dropped in silence: `report` counts
+A position costs one token of text, 20 ms of speech, or 16×16 pixels. Nothing is dropped silently: `report` counts
 what was read, empty, too short or cut.
 """
 
@@ -241,7 +241,7 @@ def make_batches(
     """
     if source.modality != model.modality:
         raise UsageError(
-            "the model reads another modality than the data is of",
+            "the model reads another modality than the data has",
             where=model.name,
             got=source.modality,
             expected=model.modality,
@@ -267,7 +267,7 @@ def _feed(
 
         return SpeechFeed(model, items, seconds=length, transcripts=transcripts or {})
     if length is not None:
-        raise UsageError("pictures are not cut into windows", got=f"length {length}", do="leave the length out")
+        raise UsageError("pictures are not cut into windows", got=f"length {length}", do="leave out the length")
     from anisoscope.models.batches.images import ImageFeed
 
     return ImageFeed(model, items)

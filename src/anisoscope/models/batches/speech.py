@@ -46,7 +46,7 @@ class SpeechFeed:
         self.extractor = getattr(model.processor, "feature_extractor", model.processor)
         if not hasattr(self.extractor, "sampling_rate"):
             got = type(self.extractor).__name__
-            raise ModelError("a speech model needs its feature extractor", got=got, do="give it as processor=")
+            raise ModelError("a speech model needs its feature extractor", got=got, do="pass it as processor=")
         self.tokenizer = getattr(model.processor, "tokenizer", None)
         self.config, self.main_input = getattr(model.module, "config", None), main_input(model.module)
         self.rate: int = self.extractor.sampling_rate
@@ -137,7 +137,7 @@ class SpeechFeed:
         if text is None:
             return []
         if self.tokenizer is None:
-            raise ModelError("transcripts need the model's tokenizer", got="none", do="give the whole processor")
+            raise ModelError("transcripts need the model's tokenizer", got="none", do="pass the whole processor")
         return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     def _decoder_limit(self) -> int | None:

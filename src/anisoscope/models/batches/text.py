@@ -4,7 +4,7 @@ A document is tokenised whole and cut into consecutive windows of `length` token
 window gets its own, as the tokenizer would give them to a short text. So every token of the document is in exactly one
 window, and every window looks to the model like a text of its own. The last window of a document may be short.
 
-A document that is token ids already is cut in the same way, without a tokenizer and without special tokens.
+A document that consists of token ids is cut in the same way, without a tokenizer and without special tokens.
 
 Padding is on the right and masked. It would still change the real positions of some families (`UNPADDED`: the last
 molecule of CANINE reaches into it, Funnel pools it), so that only windows of one length share a batch there; and of
@@ -83,7 +83,7 @@ class TextFeed:
                     tally["too_short"] += 1
                     continue
                 place = start + number * ends  # the special tokens of earlier windows have places too
-                form = self._form(document.key, place, len(ids))
+                form = {_PADDED: None, _EQUAL: len(ids), _ALONE: (document.key, place)}[self.shares]
                 size, whole = len(ids), len(tokens) <= room
                 yield Window(document.key, place, (ids, len(front), len(back)), size, size, form, whole)
 
@@ -118,9 +118,6 @@ class TextFeed:
                 expected=f"ids from 0 to {self.rows - 1}",
                 do="use the tokenizer that belongs to this model",
             )
-
-    def _form(self, key: str, start: int, length: int) -> object:
-        return {_PADDED: None, _EQUAL: length, _ALONE: (key, start)}[self.shares]
 
     def collate(self, windows: list[Window]) -> Batch:
         lengths, fronts, backs = (
@@ -174,7 +171,7 @@ def special_ends(tokenizer: Any) -> tuple[list[Any], list[Any]]:
     ([], [1])
     """
     if not callable(tokenizer):
-        raise ModelError("a text model needs its tokenizer", got=type(tokenizer).__name__, do="give it as processor=")
+        raise ModelError("a text model needs its tokenizer", got=type(tokenizer).__name__, do="pass it as processor=")
     encode: Callable[..., Any] = tokenizer
     bare, full = [], []
     for text in _PROBES:

@@ -1,4 +1,4 @@
-"""Small processors that really work: tokenizers made from one passage, feature extractors, Pillow image processors.
+"""Small working processors: tokenizers made from one passage, feature extractors, Pillow image processors.
 
 Each has the class of the published checkpoint and is saved in its format; vocabularies are small, for tiny tables.
 """

@@ -1,4 +1,4 @@
-"""Stand-ins: every architecture of the catalogue, small, with random weights and a processor that really works.
+"""Stand-ins: every architecture of the catalogue, small, with random weights and a working processor.
 
     from anisoscope.models.stand_ins import specimens as stand_ins
     folder = stand_ins.save("gpt2", Path("tiny"))   # as published: weights of the published class, config, processor

@@ -1,8 +1,8 @@
 """Attention by layer and head, from a run of `anisoscope attention`: heat maps of cos(Q̄, K̄), entropy, salience, sinks.
 
 A row of cells is a layer, a cell a head. A pointer on the colour bar says what the null is. A cell with a small circle
-cannot be told from it: its 95 % interval holds the null, or its cosine lies within ±1.96/√d_head, where unrelated means
-do.
+cannot be distinguished from it: its 95 % interval contains the null, or its cosine lies within ±1.96/√d_head, where
+unrelated means do.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ def figure_heads(run: Run, *, metric: str) -> Figure:
             cells[layers.index(_layer(row)), row.head] = np.nan if row.value is None else row.value
         image = axes.imshow(cells, cmap=palette, vmin=limits[0], vmax=limits[1], aspect="auto", interpolation="none")
         unsure = _within_null(run, rows)
-        _circles(
-            axes, [(row.head or 0, layers.index(_layer(row))) for row in unsure], dark=metric == "query_key_cosine"
-        )
+        if unsure:
+            edge = INK if metric == "query_key_cosine" else "white"
+            places = zip(*((row.head or 0, layers.index(_layer(row))) for row in unsure), strict=True)
+            axes.scatter(*places, s=6, facecolors="none", edgecolors=edge, linewidths=0.7)
         _name_cells(axes, layers, heads)
         bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=18)
         bar.set_label(label)
@@ -71,20 +72,13 @@ def _layer(row: Row) -> str:
 
 
 def _within_null(run: Run, rows: Sequence[Row]) -> list[Row]:
-    """The heads that cannot be told from the null."""
+    """The heads that cannot be distinguished from the null."""
     if rows[0].metric != "query_key_cosine":
         return [row for row in rows if None not in (row.low, row.high, row.null) and row.low <= row.null <= row.high]  # pyright: ignore
     d = {
         name.removesuffix(".query"): array.shape[-1] for name, array in run.arrays().items() if name.endswith(".query")
     }
     return [row for row in rows if row.value is not None and abs(row.value) < 1.96 * d[_layer(row)] ** -0.5]
-
-
-def _circles(axes: Axes, places: Sequence[tuple[int, int]], *, dark: bool) -> None:
-    if places:
-        axes.scatter(
-            *zip(*places, strict=True), s=6, facecolors="none", edgecolors=INK if dark else "white", linewidths=0.7
-        )
 
 
 def _name_cells(axes: Axes, layers: Sequence[str], heads: int) -> None:

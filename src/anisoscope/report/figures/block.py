@@ -2,8 +2,8 @@
 
 Every curve is the average over draws of weights, vectors and direction, with its 95 % interval as a band and the single
 draws as hairlines (the paper shows one draw). The axis of the drift norm N is linear to 1 and logarithmic beyond where
-everything happens at small N, and says so. Probabilities (9, 10) are shown in per cent of the uniform one: the changes
-are of a few per cent.
+everything happens at small N, and says so. Probabilities (9, 10) are shown in percent of the uniform one: the changes
+are of a few percent.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def models_of(run: Run) -> list[str]:
     """The experiments of a block run, in order."""
     found = list(dict.fromkeys(row.model for row in run.rows(site="output", metric="mean_cosine")))
     if not found:
-        raise StoreError("there is no block study in this run", where=run.folder, do="give a run of `anisoscope block`")
+        raise StoreError("there is no block study in this run", where=run.folder, do="name a run of `anisoscope block`")
     return found
 
 
@@ -252,7 +252,7 @@ _WITHOUT_ATTENTION = ("block-cosine", "block-norm")
 
 
 def _probabilities(run: Run, model: str | None, names: dict[str, tuple[str, str]], number: str, where: str) -> Figure:
-    """Probabilities against N, as their distance from the uniform one in per cent."""
+    """Probabilities against N, as their distance from the uniform one in percent."""
     model = model or models_of(run)[0]
     with style():
         figure, axes = subplots(size=(COLUMN, 2.4))
@@ -268,7 +268,7 @@ def _probabilities(run: Run, model: str | None, names: dict[str, tuple[str, str]
             lowest, highest = min(lowest, 1.1 * float(low.min())), max(highest, 1.1 * float(high.max()))
         null_line(axes, 0, f"uniform, 1/{1 / uniform:.0f}", above=False)
         axes.set(xlabel="norm of the drift, $N$", xlim=(0, norms[-1]), ylim=(lowest, highest))
-        axes.set_ylabel(f"probability {where},\nper cent above uniform")
+        axes.set_ylabel(f"probability {where},\npercent above uniform")
         label_lines(axes, ends, gap=0.08)
         axes.set_title(f"{number}  {_title(run, model)}")
     return figure

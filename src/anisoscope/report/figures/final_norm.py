@@ -80,7 +80,7 @@ def figure_m2(run: Run) -> Figure:
     rows = [row for row in run.rows(positions="all") if row.metric in _PAIRS and row.value is not None]
     sites = _stack(rows)
     if not sites:
-        raise StoreError("this run holds no layers", where=run.folder, do="give a run of `final-norm` or `measure`")
+        raise StoreError("this run holds no layers", where=run.folder, do="name a run of `final-norm` or `measure`")
     models = list(dict.fromkeys(model for model, _ in sites))
     with style():
         figure, panels = side_by_side(len(models), 2.7)
@@ -98,7 +98,7 @@ def figure_m3(run: Run) -> Figure:
     """Bias and gain; implied and measured cosine; ablations: over steps, over the blocks of one model, or by model."""
     norms = closing_norms(run.rows())
     if not norms:
-        raise StoreError("no norm closes anything in this run", where=run.folder, do="give a run of `final-norm`")
+        raise StoreError("no norm closes anything in this run", where=run.folder, do="name a run of `final-norm`")
     along, label = _axis(norms)
     once = {norm.model: norm for norm in norms} if all(norm.step is None for norm in norms) else {}
     with style():

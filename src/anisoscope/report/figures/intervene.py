@@ -77,7 +77,7 @@ def _scale(axes: Axes, linear: float | None) -> None:
 
 
 def _draw(axes: Axes, rows: Sequence[Row | None], *, place: float, filled: bool) -> None:
-    """Points with their intervals, one a line; a line without one stays empty."""
+    """Points with their intervals, one per line; a line without one stays empty."""
     for line, row in enumerate(rows):
         if row is None or row.value is None:
             continue

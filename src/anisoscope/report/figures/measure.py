@@ -2,7 +2,7 @@
 
 One line per model over its sites in order of computation: embeddings, blocks, and what the final norm makes of the last
 block, set apart by an open marker. The band is the 95 % interval, the dotted line the average of isotropic pairs,
-which is 0 in any dimension; around it, in the model's colour, what it strays by at this n.
+which is 0 in any dimension; around it, in the model's colour, how far it strays at this n.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def figure_layers(runs: Run | Sequence[Run], *, title: str = "") -> Figure:
 
 
 def _layers(run: Run) -> list[Row]:
-    """The average cosine of every layer; the vector of a whole text and what parts of blocks add are no layers."""
+    """The average cosine of every layer; the vector of a whole text and what parts of blocks add are not layers."""
     rows = run.rows(metric="mean_cosine", positions="all")
     rows = [row for row in rows if row.value is not None and not (is_embedding(row.site) or is_part(row.site))]
     d = {(row.model, row.site): int(row.value or 0) for row in run.rows(metric="dimension", positions="all")}

@@ -43,7 +43,7 @@ PANELS = (
     ("query_drift_ratio", "Drift of the queries", "isotropic"),
     ("query_key_alignment", "|cos(Q̄, K̄)|", "isotropic"),
 )
-FEW = 6  # arms whose curves can be told apart in one panel
+FEW = 6  # arms whose curves can be distinguished in one panel
 CHANGES = (
     ("mean_cosine", "Mean cosine"),
     ("entropy_normalised", "Entropy / log T"),

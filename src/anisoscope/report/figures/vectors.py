@@ -25,7 +25,11 @@ def figure_two_clouds(run: Run) -> Figure:
     within = {"vectors": "within the first", AGAINST: "within the second"}
     cosines = [(words, row) for row in rows for site, words in within.items() if _is(row, site, ("mean_cosine",))]
     cosines += [(METRICS[row.metric].label, row) for row in rows if _is(row, PAIR, _COSINES)]
-    shared = [(_name(row), row) for row in rows if _is(row, PAIR, _SHARED)]
+    shared = [
+        (METRICS[row.metric].label + ("" if row.at is None else f", {row.at:.0f}"), row)
+        for row in rows
+        if _is(row, PAIR, _SHARED)
+    ]
     with style():
         height = 0.9 + 0.24 * max(len(cosines), len(shared))
         figure, (left, right) = subplots(1, 2, size=(WIDE, height))
@@ -40,10 +44,6 @@ def figure_two_clouds(run: Run) -> Figure:
 
 def _is(row: Row, site: str, metrics: Sequence[str]) -> bool:
     return row.site == site and row.metric in metrics
-
-
-def _name(row: Row) -> str:
-    return METRICS[row.metric].label + ("" if row.at is None else f", {row.at:.0f}")
 
 
 def _points(panel: Axes, named: Sequence[tuple[str, Row]], index: int) -> None:

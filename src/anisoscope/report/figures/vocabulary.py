@@ -84,7 +84,7 @@ def figure_m4(run: Run) -> Figure:
 
 
 def _apart(run: Run) -> list[str]:
-    """The names of models that are no series, in the order of their arrays."""
+    """The names of models that are not a series, in the order of their arrays."""
     rows = run.rows(metric="partition_one_sided")
     return list(dict.fromkeys(shown_name(row.model) for row in rows if row.step is None))
 
@@ -92,12 +92,12 @@ def _apart(run: Run) -> list[str]:
 def _sites(run: Run) -> list[str]:
     found = [site for site in _SITES if run.rows(site=site, metric="partition_one_sided")]
     if not found:
-        raise StoreError("there are no vocabularies in this run", where=run.folder, do="give a run of `vocabulary`")
+        raise StoreError("there are no vocabularies in this run", where=run.folder, do="name a run of `vocabulary`")
     return found
 
 
 def _places(rows: Sequence[Row], models: Sequence[str]) -> list[float]:
-    """The step of each row, or the place of its model among those that are no series."""
+    """The step of each row, or the place of its model among those that are not a series."""
     return [models.index(shown_name(row.model)) if row.step is None else row.step for row in rows]
 
 

@@ -28,7 +28,7 @@ TEXT = ("revision", "site", "metric", "note", "positions", "protocol")
 NUMBERS = tuple(name for name in COLUMNS if name not in (*TEXT, "run", "model"))
 WITHOUT_LINES = ("null", "calibrate", "advise", "compare", "gate")  # runs that no line stands for take the last colours
 ALONE = (*WITHOUT_LINES, "block", "intervene", "variants")  # whose values do not stand beside those of another run
-SECTIONED = (*ALONE, "vocabulary")  # whose sites are no places along a model: they have sections of their own
+SECTIONED = (*ALONE, "vocabulary")  # whose sites are not places along a model: they have sections of their own
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 
@@ -110,7 +110,7 @@ def _pairs(values: Iterable[Any]) -> list[Any]:
 
 
 def about(run: Run, label: str) -> dict[str, Any]:
-    """What the charts say of a run; the rest of its manifest is in the provenance."""
+    """What the charts show of a run; the rest of its manifest is in the provenance."""
     manifest = run.manifest
     return {
         "label": label,

@@ -1,9 +1,9 @@
-"""The few numbers that a card shows, by kind of run: what a person would ask first."""
+"""The few numbers that a card shows, by kind of run: what a reader would ask first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from anisoscope.inference.metrics import lookup
 from anisoscope.report.terminal import number
@@ -90,16 +90,13 @@ def _intervene(run: Run) -> list[Fact]:
 
 def _variants(run: Run) -> list[Fact]:
     rows = [row for row in run.rows(metric="mean_cosine", site="blocks") if row.seed is None and row.value is not None]
-    return _by_model("cosine of blocks", sorted(rows, key=lambda row: -(row.value or 0.0)))
+    ranked = sorted(rows, key=lambda row: -(row.value or 0.0))
+    return [replace(of_row("cosine of blocks", row), where=row.model) for row in ranked]
 
 
 def _attention(run: Run) -> list[Fact]:
     rows = [row for row in run.rows(metric="query_key_cosine") if row.head is not None and row.value is not None]
     return [of_row("largest |cos(Q̄, K̄)|", max(rows, key=lambda row: abs(row.value or 0.0)))] if rows else []
-
-
-def _by_model(name: str, rows: Sequence[Row]) -> list[Fact]:
-    return [Fact(name, one.value, one.interval, row.model) for row in rows for one in [of_row(name, row)]]
 
 
 _FACTS: dict[str, Callable[[Run], list[Fact]]] = {

@@ -1,12 +1,12 @@
-"""The sentence that opens the page: what a person would say who had read the runs.
+"""The sentence that opens the page: what somebody who had read the runs would say.
 
 The most telling run speaks: a training before a single model, a model before a file of vectors, and so on in the order
-of `SPEAKERS`. The chart under the sentence is of the same kind (the scripts follow the same order).
+of `lead`. The chart under the sentence is of the same kind (the scripts follow the same order).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from anisoscope.inference.sentences import apart
 from anisoscope.report.figures.final_norm import ABLATED
@@ -23,10 +23,15 @@ NOT_MODELS = (
 
 def lead(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subject]) -> str:
     """One or two sentences, empty where no run says anything."""
-    for speaker in SPEAKERS:
-        if said := speaker(runs, labels, subjects):
-            return said
-    return ""
+    said = (
+        _training(runs, labels),
+        _models(runs, subjects),
+        *(_verdict(runs, command) for command in ("calibrate", "advise")),
+        _vectors(runs, labels),
+        *(_verdict(runs, command) for command in ("compare", "gate", "intervene", "variants", "vocabulary", "block")),
+        *(_verdict(runs, run.command) for run in runs),
+    )
+    return next(filter(None, said), "")
 
 
 def cosines(run: Run) -> list[Row]:
@@ -49,7 +54,7 @@ def highest(rows: Sequence[Row]) -> Row:
     return max(rows, key=lambda row: row.value or 0.0)
 
 
-def _training(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subject]) -> str:
+def _training(runs: Sequence[Run], labels: Sequence[str]) -> str:
     for run in runs:
         rows = [row for row in cosines(run) if row.step is not None] if run.command not in NOT_MODELS else []
         models = {row.model for row in rows}
@@ -77,7 +82,7 @@ def _steps(rows: Sequence[Row], model: str) -> int:
     return len({row.step for row in rows if row.model == model})
 
 
-def _models(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subject]) -> str:
+def _models(runs: Sequence[Run], subjects: Sequence[Subject]) -> str:
     tops: list[tuple[str, Row]] = []
     named: set[str] = set()
     for subject in subjects:
@@ -109,17 +114,13 @@ def _with_interval(row: Row) -> str:
     return f"{value} ({low} to {high})"
 
 
-def _says(*commands: str) -> Callable[[Sequence[Run], Sequence[str], Sequence[Subject]], str]:
-    """The verdict of the first run of these commands."""
-
-    def verdict(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subject]) -> str:
-        said = next((verdict_of(run) for run in runs if run.command in commands and verdict_of(run)), "")
-        return said and said[0].upper() + said[1:] + ("" if said.endswith(".") else ".")
-
-    return verdict
+def _verdict(runs: Sequence[Run], command: str) -> str:
+    """The verdict of the first run of a command that has one."""
+    said = next((verdict_of(run) for run in runs if run.command == command and verdict_of(run)), "")
+    return said and said[0].upper() + said[1:] + ("" if said.endswith(".") else ".")
 
 
-def _vectors(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subject]) -> str:
+def _vectors(runs: Sequence[Run], labels: Sequence[str]) -> str:
     for run, label in zip(runs, labels, strict=True):
         if run.command == "vectors" and (found := cosines(run)):
             top = highest(found)
@@ -128,23 +129,3 @@ def _vectors(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subj
             said = f"have cosine {_with_interval(top)} on average; isotropic vectors would have 0"
             return f"Any two {which} in {name} {said}."
     return ""
-
-
-def _anything(runs: Sequence[Run], labels: Sequence[str], subjects: Sequence[Subject]) -> str:
-    return _says(*(run.command for run in runs))(runs, labels, subjects)
-
-
-SPEAKERS = (
-    _training,
-    _models,
-    _says("calibrate"),
-    _says("advise"),
-    _vectors,
-    _says("compare"),
-    _says("gate"),
-    _says("intervene"),
-    _says("variants"),
-    _says("vocabulary"),
-    _says("block"),
-    _anything,
-)

@@ -1,6 +1,6 @@
 """The figures of the papers, drawn from a folder that `anisoscope paper` filled, and one page that shows them all.
 
-    page = write_paper_page(Path("paper"))      # draws what is not drawn yet
+    page = write_paper_page(Path("paper"))      # draws what is missing
 
 The folder holds `results.json` (what each paper says, what was seen) and the runs. The page is one file: figures are
 inlined as images, there is no script, and nothing is requested from anywhere.
@@ -50,7 +50,7 @@ _PROTOCOLS = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One figure of `results.json`, with the folder that its runs are told from."""
+    """One figure of `results.json`, with the folder that its runs lie in."""
 
     folder: Path
     about: dict[str, Any]

@@ -1,9 +1,9 @@
 """The cards that follow the opening sentence: one for each model of a run, as HTML that needs no script.
 
 A card says the verdict, where the average cosine is highest and lowest, what kind of anisotropy it is (drift is what
-the mean does, few dimensions and outlier dimensions what the covariance does), and draws the cosine along the sites.
-A study without clouds (untrained blocks, thresholds, nulls, differences) speaks through its verdict and key numbers.
-Cards stand in the order of `IMPORTANCE`, the most anisotropic first within a kind.
+the mean does; few dimensions and outlier dimensions are what the covariance does), and draws the cosine along the
+sites. A study without clouds (untrained blocks, thresholds, nulls, differences) speaks through its verdict and key
+numbers. Cards stand in the order of `IMPORTANCE`, the most anisotropic first within a kind.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _named(run: Run, label: str) -> str:
 
 
 def _origin(run: Run, label: str, title: str) -> str:
-    """Command and folder, each said once."""
+    """Command and folder, without repetition."""
     return " · ".join(dict.fromkeys(part for part in (run.command, label) if part != title and part not in title))
 
 

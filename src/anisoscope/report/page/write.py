@@ -5,7 +5,7 @@
 The file is put together from `assets/` (our own style and scripts), the plotting library of the plotly package, inlined
 once, and the data as one JSON block. Summary and provenance are plain HTML and can be read without scripts; charts are
 drawn when they come into view. Names come from models, files and people: text is escaped where it becomes HTML, `<`
-never occurs in the JSON, and the content security policy lets nothing run but the scripts that were put here.
+never occurs in the JSON, and the content security policy lets only the scripts put here run.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from anisoscope.accumulate.keys import GROUPS, Keys, group_of
 from anisoscope.accumulate.moments import Moments
 from anisoscope.accumulate.texts import Texts
 from anisoscope.runs.work.blocks import Rows
-from anisoscope.runs.work.collected import Accumulator, Collection
+from anisoscope.runs.work.collected import Collection
 
 FOLDS = 4
 TOKENS = "tokens"  # the texts of single vectors
@@ -33,15 +32,13 @@ def exact_rows(block: Rows) -> NDArray[np.floating]:
 class Clouds(Collection):
     """Moments by site."""
 
-    def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
-        return Moments.from_state(state)
+    kind = Moments
 
 
 class AlignedClouds(Collection):
     """The sums of two clouds whose rows are partners."""
 
-    def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
-        return Aligned.from_state(state)
+    kind = Aligned
 
 
 class Folds(Clouds):
@@ -66,12 +63,11 @@ class Folds(Clouds):
 class KeptTexts(Collection):
     """The texts of what reservoirs of the same seed, and of at most this capacity, hold."""
 
+    kind = Texts
+
     def __init__(self, *, capacity: int = 4096, seed: int = 0) -> None:
         super().__init__()
         self.made = {"capacity": capacity, "seed": seed}
-
-    def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
-        return Texts.from_state(state)
 
     def texts(self, key: str) -> Texts:
         return self.parts.setdefault(key, Texts(**self.made))

@@ -10,6 +10,7 @@ Sums that were collected in several processes, shards or sittings add up to thos
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -36,14 +37,16 @@ class Accumulator(Protocol):
 
 
 class Collection:
-    """Accumulators by key; a subclass says which class a key has."""
+    """Accumulators by key; a subclass names their class (`kind`), or says in `read` which class a key has."""
+
+    kind: Any = None
 
     def __init__(self) -> None:
         self.parts: dict[str, Any] = {}
 
     def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
         """The accumulator that a state was taken from."""
-        raise TypeError(f"{type(self).__name__} does not say how to read {key!r}")
+        return self.kind.from_state(state)
 
     def add(self, key: str, other: Accumulator) -> None:
         """Add an accumulator, or adopt it."""
@@ -79,17 +82,25 @@ class Collection:
 
 
 class Watching(Collection):
-    """Sums that see forward passes (`passes.Observer`); a subclass says what it needs beyond watching them."""
+    """Sums that see forward passes. `options` are extra arguments of the model's forward that they need."""
 
     @property
     def options(self) -> dict[str, Any]:
         return {}
 
     def prepare(self, model: OpenModel, batch: Batch) -> None:
-        return None
+        """Find out what has to be known before the first pass; may run the model."""
+
+    def watch(self, model: OpenModel, batch: Batch) -> AbstractContextManager[Any]:
+        """A context in which one forward pass of the model on the batch is added to the sums."""
+        raise NotImplementedError
 
     def after(self, output: Any) -> None:
-        return None
+        """Take what the model returned, still within the context."""
+
+    def about(self) -> dict[str, Any]:
+        """Protocol, sites and notes, in plain values."""
+        raise NotImplementedError
 
 
 class Count:

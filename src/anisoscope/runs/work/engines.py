@@ -95,9 +95,9 @@ class Torchrun(Local):
     def reduce(self, part: Part) -> Part:
         """The sums of all processes, in rank 0; in the others what they had."""
         about = self._gathered(part.about)
-        for _name, collection in part.sums.items():
-            keys = self.agreed(self._union(self._gathered(list(collection.parts))))
-            for key in keys:
+        for collection in part.sums.values():
+            held = self._gathered(list(collection.parts))
+            for key in self.agreed(list(dict.fromkeys(key for keys in held for key in keys))):
                 states = self._gathered(collection.state_of(key) if key in collection.parts else None)
                 for state in states[1:]:
                     if state is not None:
@@ -115,14 +115,10 @@ class Torchrun(Local):
             dist.gather_object(value, found, dst=0)
         return found or []
 
-    @staticmethod
-    def _union(lists: list[list[str]]) -> list[str]:
-        return list(dict.fromkeys(key for keys in lists for key in keys))
-
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Within this context no library takes the other processes for helpers; they have to be joined again after it."""
+    """Inside, no library takes the other processes for helpers; they have to be joined again afterwards."""
     _leave()
     hidden = {name: os.environ.pop(name) for name in _LAUNCHED if name in os.environ}
     try:
@@ -140,7 +136,7 @@ def _others_alive() -> Iterator[None]:
         raise RankFailed(
             "another process of this run failed",
             got=str(error).splitlines()[0],
-            do="give the same command again: it continues, also with another number of processes",
+            do="give the same command again: it continues, even with another number of processes",
         ) from error
 
 

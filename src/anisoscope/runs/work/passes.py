@@ -2,10 +2,10 @@
 
     run_pass(model, batches, {"hidden": HiddenSums(…), "attention": AttentionSums(…)}, saved=…)
 
-An observer is a collection of sums that attaches itself to one forward pass. All observers see the same pass. State is
-written every few seconds of work at a batch boundary; whoever continues goes on with the next window and the same batch
-size, so that a resumed pass ends with the very numbers of an uninterrupted one. (A float32 forward pass depends on the
-shape of its batch in the seventh digit, so another batch size would not.)
+An observer (`collected.Watching`) is a collection of sums that attaches itself to one forward pass. All observers see
+the same pass. State is written every few seconds of work at a batch boundary; whoever continues starts at the next
+window with the same batch size, so that a resumed pass ends with exactly the numbers of an uninterrupted one. (A
+float32 forward pass depends on the shape of its batch in the seventh digit, so another batch size would not.)
 
 Where memory runs out in a batch, the pass goes back to its last saved state and on with half the positions per batch.
 
@@ -17,8 +17,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from contextlib import ExitStack, nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from anisoscope.errors import ModelError
 from anisoscope.runs.progress import track
@@ -48,33 +48,6 @@ class OutOfMemory(ModelError):
             "there is not enough memory to run the model on one window" if windows == 1 else "memory ran out",
             do="shorten the windows with --length, or choose --dtype bfloat16",
         )
-
-
-class Observer(Protocol):
-    """Sums that see a forward pass. `options` are extra arguments of the model's forward that it needs."""
-
-    parts: dict[str, Any]
-
-    @property
-    def options(self) -> dict[str, Any]: ...
-    def prepare(self, model: OpenModel, batch: Batch) -> None:
-        """Whatever has to be found out before the first pass; may run the model."""
-        ...
-
-    def watch(self, model: OpenModel, batch: Batch) -> AbstractContextManager[Any]:
-        """A context in which one forward pass of the model on the batch is added to the sums."""
-        ...
-
-    def after(self, output: Any) -> None:
-        """What the model returned, still within the context."""
-        ...
-
-    def about(self) -> dict[str, Any]:
-        """Protocol, sites and notes, in plain values."""
-        ...
-
-    def state(self) -> dict[str, NDArray]: ...
-    def load(self, state: Mapping[str, NDArray]) -> None: ...
 
 
 def run_pass(
@@ -174,7 +147,9 @@ def follow(
                 if now - last > max(every, cost / _SAVING_SHARE if every else 0):
                     saved.save(whole_state(sums))
                     last, cost = time.monotonic(), time.monotonic() - now
-                _stop_if_asked(saved, sums)
+                if asked_to_stop():
+                    saved.save(whole_state(sums))
+                    raise asked_to_stop.error()
 
 
 def whole_state(sums: Mapping[str, Any]) -> dict[str, NDArray]:
@@ -188,10 +163,3 @@ def load_whole(sums: Mapping[str, Any], state: Mapping[str, NDArray]) -> None:
         mine = {key.removeprefix(f"{name}|"): array for key, array in state.items() if key.startswith(f"{name}|")}
         if mine:
             one.load(mine)
-
-
-def _stop_if_asked(saved: Saved, sums: Mapping[str, Any]) -> None:
-    """SIGINT and SIGTERM end a pass at a batch boundary, its state saved."""
-    if asked_to_stop():
-        saved.save(whole_state(sums))
-        raise asked_to_stop.error()

@@ -2,15 +2,14 @@
 
 The data is cut into units, a few for each worker. A worker keeps the study's model and sums between its units, saves
 its state like any other process, and hands back one state at the end of its work. When a worker dies, its unfinished
-units go back to the queue: another worker goes on from the state that was saved, and the finished units of the dead one
-are read from theirs. The sums add up to those of one pass whoever did what.
+units go back to the queue: another worker continues from the state that was saved, and the finished units of the dead
+one are read from theirs. The sums add up to those of one pass whoever did what.
 
 State is saved in the folder of the run, which all workers must be able to reach (a shared file system on a cluster).
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from anisoscope.errors import MissingExtra, RanksLost, StoreError
 from anisoscope.runs.progress import track
 from anisoscope.runs.work.collected import Collected, add_part
+from anisoscope.runs.work.saved import find_saved
 from anisoscope.runs.work.units import Unit, parse_shard
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Task = tuple[Unit, str | None]  # a share of the data, and of a series one checkpoint
 UNITS_PER_WORKER = 4
-TRIES = 3  # of one unit, before its worker's death is no accident
+TRIES = 3  # of one unit, before the death of its worker counts as a failure
 
 
 def collect_on_ray(job: Job) -> Collected:
@@ -49,14 +49,13 @@ def _former_cut(job: Job) -> int | None:
     if job.folder is None:
         return None
     deep = 0 if job.machine.shard is None else 1
-    headers = [json.loads(path.read_text()) for path in (job.folder / "partial").glob("*/*.json")]
-    units = [Unit.of_list(header["unit"]) for header in headers]
+    units = [saved.unit for folder in (job.folder / "partial").glob("*") for saved in find_saved(folder, {})]
     cuts = {unit.of if not deep else unit.filters[0][1] for unit in units if len(unit.filters) == deep}
     if len(cuts) > 1 or any(len(unit.filters) != deep for unit in units):
         raise StoreError(
-            "this run was begun by other numbers of processes",
+            "this run was begun with another number of processes",
             where=job.folder,
-            do="go on without --engine ray, or --existing replace to start anew",
+            do="continue without --engine ray, or --existing replace to start anew",
         )
     return next(iter(cuts), None)
 
@@ -90,7 +89,8 @@ class _Pool:
         self.ray, self.job = ray, job
         options: dict[str, Any] = {"num_cpus": 1, "num_gpus": job.machine.gpus_per_worker, "max_restarts": 0}
         self.make = ray.remote(**options)(_Worker)
-        self.order = _order(job)
+        folder = None if job.folder is None else str(job.folder.resolve())
+        self.order = (job.study.name, job.settings.as_dict(), job.machine.as_dict(), folder)
         self.workers: dict[Any, Any] = {}
         for _ in range(workers):
             self._hire()
@@ -182,11 +182,6 @@ class _Worker:
 
         about = {label: part.about for label, part in self.total.items()}
         return state_of(self.total), about, self.job.inputs, [*self.job.notes, *self.job.source_notes()]
-
-
-def _order(job: Job) -> tuple[Any, ...]:
-    folder = None if job.folder is None else str(job.folder.resolve())
-    return job.study.name, job.settings.as_dict(), job.machine.as_dict(), folder
 
 
 def _add(total: Collected, found: Any, job: Job) -> None:

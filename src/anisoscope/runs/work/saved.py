@@ -1,8 +1,8 @@
-"""The sums of an unfinished pass on disk: what a killed run goes on from, with the very same numbers.
+"""The sums of an unfinished pass on disk: what a killed run continues from, with exactly the same numbers.
 
 A unit of work has a header, `UNIT.json`, and the file of its sums, which the header names with its checksum. The sums
-are written first, the header then, the former sums go last: at any moment the folder holds one consistent state. The
-header also says which model, data, settings and libraries the sums are of; others refuse them.
+are written first, then the header; the former sums are removed last: at any moment the folder holds one consistent
+state. The header also says which model, data, settings and libraries the sums are of; others refuse them.
 """
 
 from __future__ import annotations

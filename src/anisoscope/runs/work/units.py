@@ -2,7 +2,7 @@
 
 Every sequence falls into one of 4,096 virtual shards by the hash of its key. Unit i of n takes the shards v with
 v mod n = i. Within a unit the windows run in the order of the unit's plan, so what is done is a prefix of it, and what
-is left after a kill is the rest: `start` says where it begins. If another number of processes goes on, each rest is
+is left after a kill is the rest: `start` says where it begins. If another number of processes continues, each rest is
 dealt out again by the next digits of v (`filters`), and the sums of the prefix are added at the end like any others.
 What is on disk after a kill need not name every unit, because some had saved nothing: `left` completes the picture.
 

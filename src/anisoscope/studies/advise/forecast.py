@@ -7,7 +7,7 @@ The cloud is taken to be Gaussian with the mean μ and the covariance V·diag(λ
 are drawn (seeded), stored as each variant says, and searched as the real ones are. At most 16,384 points stand for n
 rows: with m of them the m·k/n nearest stand for the k nearest, the same share of the cloud, and at least one. What is
 missing is what a mean and a covariance cannot know: topics and near-duplicates put real neighbours nearer than those of
-a Gaussian cloud, and then coarse storage keeps more of them than foretold.
+a Gaussian cloud, and then coarse storage keeps more of them than forecast.
 
 A closed form (the correlation ρ of a row's score with its score under the variant, and the tail of a bivariate normal
 law) was tried and given up: neighbours are not the bulk, and on truly Gaussian clouds it was off by up to 0.2.

@@ -65,7 +65,7 @@ class Search:
         self.best = {v: Best(len(queries), k) for group in groups for v in group}
         self.best[groups[0][0]] = Best(
             len(queries), k + 1
-        )  # one more, to see where the last is no nearer than the next
+        )  # one more, to see where the last is not nearer than the next
 
     def add(self, x: NDArray[np.floating], numbers: Numbers) -> None:
         """Consider the rows of a block; their numbers rise."""

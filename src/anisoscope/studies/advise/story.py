@@ -10,7 +10,7 @@ from anisoscope.runs.table import Row
 
 Cells = Mapping[tuple[str, int, str], Row]
 ENOUGH = 0.95
-"""A variant that keeps so much of the neighbours costs next to nothing."""
+"""A variant that keeps this share of the neighbours costs next to nothing."""
 _WORDS = {"raw": "as they are", "centred": "centred", "whitened": "whitened"}
 _BITS = {"int8": "8 bits", "int4": "4 bits", "binary": "signs alone"}
 

@@ -66,7 +66,7 @@ def mapped(x: NDArray[np.floating], variant: Variant) -> Floats:
 
 
 def unit(y: Floats) -> Floats:
-    """Rows of norm 1; a row that the map made nothing of stays nothing."""
+    """Rows of norm 1; a row that the map made zero stays zero."""
     norms = np.sqrt(np.einsum("ij,ij->i", y, y))[:, None]
     return (y / np.where(norms > 0, norms, 1)).astype(np.float32, copy=False)
 
@@ -95,6 +95,6 @@ def kept_dims(shares: Sequence[float], d: int) -> list[int]:
     """
     for share in shares:
         if share > 1 and (share > d or share % 1):
-            raise UsageError("so many dimensions cannot be kept", got=f"{share:g}", expected=f"a share, or 2 to {d}")
+            raise UsageError("that many dimensions cannot be kept", got=f"{share:g}", expected=f"a share, or 2 to {d}")
     found = {d, *(round(share * d) if share <= 1 else int(share) for share in shares)}
     return sorted((dims for dims in found if 2 <= dims <= d), reverse=True)

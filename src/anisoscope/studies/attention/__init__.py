@@ -86,7 +86,7 @@ def conclude(settings: AttentionSettings, collected: Collected) -> Findings:
     ((label, part),) = collected.items()
     sums: Any = part.sums["attention"]
     if not sums.heads:
-        raise ModelError("no attention was seen", where=label, do="give a model with attention, and data")
+        raise ModelError("no attention was seen", where=label, do="name a model with attention, and data")
     like = attention_context(label, part)
     rows = attention_rows(sums.heads, sums.rows, like=like)
     note = "greatest change of a probability in one window"

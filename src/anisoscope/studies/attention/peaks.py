@@ -1,11 +1,6 @@
 """The greatest logit of each head as rows, split at the mean query and the mean key.
 
-| metric | is |
-|---|---|
-| `max_logit` | the greatest score q·k·scale over all visible pairs, in what was read |
-| `max_logit_means`, `max_logit_query` | Q̄·K̄ and δq·K̄ at that pair: equal for all keys of a row, unseen by softmax |
-| `max_logit_salience`, `max_logit_content` | Q̄·δk and δq·δk at that pair |
-
+At the pair with the greatest score, its four parts add up to it (docs/metrics.md, Heads).
 A maximum grows with the number of pairs and has no interval; compare it at equal data. Null: the expected maximum of as
 many scores of unrelated isotropic queries and keys of the same mean squared norms. The row of a layer is that of its
 head with the greatest logit.

@@ -50,7 +50,7 @@ def show_attention(model: OpenModel, batch: Batch, sink: Callable[[str, Attentio
 
 
 def heads_of(call: AttentionCall) -> Iterator[Head]:
-    """Queries and keys of each sequence and head that are no padding, what of them is visible, and the key head."""
+    """Queries and keys of each sequence and head that are not padding, which of them are visible, and the key head."""
     queries, keys = call.score_queries.double().cpu().numpy(), call.score_keys.double().cpu().numpy()
     rows, columns = call.valid_queries.cpu().numpy(), call.valid_keys.cpu().numpy()
     visible = None if call.visible is None else call.visible.expand(len(rows), rows.shape[1], -1).cpu().numpy()

@@ -7,24 +7,7 @@ its heads; `decoder.block.0.cross` is cross-attention). Intervals are delete-a-g
 a layer is of the mean over heads, so it knows that heads vary together. Nulls: unrelated isotropic queries and keys
 (cosine 0 with sd 1/√d_head, drift share 1/n), and uniform attention (entropy log m, probability 1/m, m visible keys).
 
-| metric | is |
-|---|---|
-| `query_key_cosine`, `query_key_dot` | cos(Q̄, K̄) and ⟨Q̄, K̄⟩ (Godey et al., figures 13 and 14) |
-| `query_drift_ratio`, `key_drift_ratio` | ‖Q̄‖²/E‖q‖², ‖K̄‖²/E‖k‖² |
-| `query_mean_cosine`, `key_mean_cosine` | over all pairs of queries, of keys |
-| `entropy`, `entropy_normalised` | of a row, in nats (figure 15); over log m |
-| `max_probability`, `median_probability`, `min_probability` | of a row (figure 9) |
-| `sequence_max`, `sequence_min` | probabilities over all rows of a sequence (figure 10) |
-| `sink_share`, `self_share` | probability of the first key, of the own position |
-| `query_norm`, `key_norm`, `value_norm` | average norms; values where attention goes through the library's interface |
-| `entropy_collapse`, `one_key_share` | share of rows with entropy below log m / 10; with a probability above 0.99 |
-| `output_value_cosine` | cosine of the head's output with the value of the query's own position |
-| `max_logit` and its parts | see `peaks` |
-| `sink_alpha`, `sink_epsilon` | Gu et al.: mean probability of the first key over all rows; how often it is > 0.3 |
-| `score_mean`, `score_sd` | of the content scores q·k·scale, each row weighing the same |
-| `score_variance` | of the content scores within a row, which is all that softmax sees |
-| `salience_variance`, `content_variance`, `cross_variance` | its parts: of Q̄·δk, of δq·δk, and twice their covariance |
-| `salience_share` | salience/(salience + content): what the drift of the queries does, no query having a say |
+Formulas are in docs/metrics.md (Heads), meanings and ranges in inference/metrics/studies.toml.
 """
 
 from __future__ import annotations
@@ -148,7 +131,7 @@ def _join(*notes: str) -> str:
 def _estimates(formula: Callable[..., Any], *groups: Array, sizes: Array, told: Sequence[_Told]) -> list[_Estimate]:
     """Formulas of group sums (g, …, heads), with jackknife intervals per head and for the mean over heads.
 
-    The formula gives (…, metrics, heads), a metric for each that is `told` of: one call for all of them.
+    The formula gives (…, metrics, heads), a metric for each that `told` names: one call for all of them.
     """
     full = np.asarray(formula(*(sums.sum(0) for sums in groups)), np.float64)  # (metrics, heads)
     left = np.asarray(formula(*(without_each(sums) for sums in groups)), np.float64)[sizes > 0]  # (g, metrics, heads)

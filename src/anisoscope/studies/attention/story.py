@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from anisoscope.runs.story import Story, Table
+from anisoscope.runs.story import Story, Table, digits
 from anisoscope.runs.table import Row, is_part
 
 BEYOND = 1.96  # standard deviations of the null
@@ -77,13 +77,8 @@ def _table(rows: Sequence[Row], title: str) -> Table:
     shown = {metric: name for metric, name in _COLUMNS.items() if any(key[1] == metric for key in value)}
     body = []
     for site in dict.fromkeys(site for site, metric in value if metric in shown and not is_part(site)):
-        cells = {metric: _short(value.get((site, metric))) for metric in shown}
+        cells = {metric: digits(value.get((site, metric)), ".3f") for metric in shown}
         if heads.get(site):
             cells["query_key_cosine"] = f"{min(heads[site]):+.2f}…{max(heads[site]):+.2f}"
         body.append([site, *cells.values()])
     return Table(("site", *shown.values()), body, title=title)
-
-
-def _short(value: float | None) -> str:
-    """Three digits after the point: the table fits into eighty columns."""
-    return "–" if value is None else f"{value:.3f}"

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -179,7 +178,8 @@ def build(
     config = configuration(arch)
     if init_std is not None:
         config = _with_init_std(config, init_std)
-    with _seeded(seed):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
         module, blocks = _initialised(config, depth)
         if qk_bias:
             for block in blocks:
@@ -202,13 +202,6 @@ def _has_attention(module: nn.Module) -> bool:
             return True
     except ModelError:
         return False
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
 
 
 def _initialised(config: Any, depth: int) -> tuple[nn.Module, tuple[nn.Module, ...]]:
@@ -271,7 +264,7 @@ def _draw_qk_bias(block: nn.Module, config: Any) -> None:
         raise UsageError(
             "the block has no query and key biases",
             got=config.model_type,
-            do="drop --qk-bias, or give a config with attention_bias=true",
+            do="drop --qk-bias, or use a config with attention_bias=true",
         )
 
 

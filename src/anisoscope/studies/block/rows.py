@@ -31,7 +31,8 @@ def measurement_rows(experiment: Experiment, sweeps: Sequence[Sweep]) -> list[Ro
     rows = []
     for k, norm in enumerate(experiment.norms):
         for site, metric in sweeps[0].numbers[k]:
-            shared = replace(_shared(experiment), site=site, layer=_layer(site), metric=metric, at=norm)
+            layer = int(site.removeprefix("block.")) if site.startswith("block.") else None
+            shared = replace(_shared(experiment), site=site, layer=layer, metric=metric, at=norm)
             shared = replace(shared, null=_null(sweeps[0], k, metric))
             values = [sweep.numbers[k][site, metric] for sweep in sweeps]
             rows.append(replace(_average(shared, sweeps, values), value=float(np.mean(values))))
@@ -52,10 +53,6 @@ def _average(shared: Row, sweeps: Sequence[Sweep], values: Sequence[float]) -> R
 def _each(shared: Row, sweeps: Sequence[Sweep], values: Sequence[float | None]) -> list[Row]:
     pairs = zip(sweeps, values, strict=True)
     return [replace(shared, value=value, n=sweep.vectors, seed=sweep.seed) for sweep, value in pairs]
-
-
-def _layer(site: str) -> int | None:
-    return int(site.removeprefix("block.")) if site.startswith("block.") else None
 
 
 def _null(sweep: Sweep, k: int, metric: str) -> float | None:
@@ -100,7 +97,7 @@ def hidden_norm_rows(rows: Sequence[Row], run: Run) -> list[Row]:
     """The mean norms of a trained model's blocks over N*, for every experiment that has one."""
     norms = [row for row in run.rows(metric="mean_norm", positions="all") if row.layer is not None and row.value]
     if not norms:
-        raise InputError("this run holds no norms of blocks", where=run.folder, do="give a run of `anisoscope measure`")
+        raise InputError("this run holds no norms of blocks", where=run.folder, do="name a run of `anisoscope measure`")
     compared = []
     for fixed in (row for row in rows if row.metric == "fixed_point" and row.seed is None):
         for norm in norms:

@@ -1,10 +1,10 @@
-"""What the terminal tells of untrained blocks: one table per experiment, one line per drift norm, means of draws."""
+"""What the terminal says about untrained blocks: one table per experiment, one line per drift norm, means of draws."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from anisoscope.runs.story import Story, Table, interval, number
+from anisoscope.runs.story import Story, Table, digits, interval, number
 from anisoscope.runs.table import Row
 
 Places = Mapping[tuple[str, str], str]
@@ -60,17 +60,8 @@ def sweep_table(rows: Sequence[Row], places: Places, title: str) -> Table:
     value = {(row.site, row.metric, row.at): row.value for row in rows if row.at is not None}
     shown = {place: name for place, name in places.items() if any(key[:2] == place for key in value)}
     norms = sorted({at for _, _, at in value if at is not None})
-    body = [[number(at), *(_short(value.get((*place, at))) for place in shown)] for at in norms]
+    body = [[number(at), *(digits(value.get((*place, at)), ".3g") for place in shown)] for at in norms]
     return Table(("N", *shown.values()), body, title=title, text=0)
-
-
-def _short(value: float | None) -> str:
-    """Three digits: eight columns have to fit.
-
-    >>> _short(0.00195312), _short(27.7123), _short(-1.5e-05), _short(None)
-    ('0.00195', '27.7', '-1.5e-05', '–')
-    """
-    return "–" if value is None else f"{value:.3g}"
 
 
 def _blocks(rows: Sequence[Row]) -> Places:
@@ -88,11 +79,8 @@ _FIXED = {
 def _lines(rows: Sequence[Row], label: str) -> list[str]:
     lead = f"{label}: " if label else ""
     fixed = [row for row in rows if row.metric in _FIXED]
-    found = [f"{lead}{_FIXED[row.metric]} = {number(row.value)} {_between(row)}({row.note})" for row in fixed]
+    ends = [f"[{interval(row)}] " if interval(row) else "" for row in fixed]
+    words = [f"{lead}{_FIXED[row.metric]} = {number(row.value)}" for row in fixed]
+    found = [f"{said} {end}({row.note})" for said, end, row in zip(words, ends, fixed, strict=True)]
     trained = [row for row in rows if row.metric == "norm_over_fixed_point"]
     return [*found, *(f"{lead}{row.site}: {number(row.value)} × N* ({row.note})" for row in trained)]
-
-
-def _between(row: Row) -> str:
-    words = interval(row)
-    return f"[{words}] " if words else ""

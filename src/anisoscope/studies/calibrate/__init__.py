@@ -80,7 +80,7 @@ def _of_model(job: Job) -> Collected:
 
 
 def name_hubs(job: Job, part: Part, look_up: Callable[[HeldOut], dict[str, str]]) -> None:
-    """Look the names of hubs up; a share of the data has too little, and names none."""
+    """Look up the names of hubs; a share of the data has too little, and names none."""
     if job.machine.shard is None and job.engine.world == 1 and job.unit is None:
         part.about["names"] = look_up(folds.split_folds(part).held)
 

@@ -100,7 +100,7 @@ def _cost(value: dict[tuple[str, str], Row], site: str) -> str:
 
 
 def usual_rate(rows: Sequence[Row]) -> float:
-    """The rate nearest to one per cent."""
+    """The rate nearest to one percent."""
     rates = {row.at for row in rows if row.metric == "threshold" and row.at is not None}
     return min(rates, key=lambda rate: abs(rate - 0.01))
 

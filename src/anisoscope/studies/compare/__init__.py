@@ -76,7 +76,7 @@ def _table(rows: Sequence[Row], metric: str) -> Table:
 
 
 def changed(row: Row) -> str:
-    """Whether the interval of a difference leaves out 0; nothing where there is none."""
+    """Whether the interval of a difference excludes 0; nothing where there is none."""
     if row.low is None or row.high is None:
         return "cannot say"
     return "yes" if row.low > 0 or row.high < 0 else "no"

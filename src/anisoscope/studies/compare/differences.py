@@ -7,8 +7,8 @@ positions of the same sequences in both runs; where they do not, there is no int
 A difference whose interval excludes 0 is more than the choice of texts explains.
 
 Every metric has three rows: `X` is second minus first, `X_before` and `X_after` are the values of the two runs. What
-is of both runs at once has one: how alike the vectors are that both sampled (`inference.two_clouds`).
-Cost: two d×d eigendecompositions for each site and run, and one singular value decomposition.
+belongs to both runs at once has one: how alike the vectors are that both sampled (`inference.two_clouds`). Cost: two
+d×d eigendecompositions for each site and run, and one singular value decomposition.
 """
 
 from __future__ import annotations
@@ -164,7 +164,8 @@ def _spectral(a: Moments, b: Moments, like: Row, *, paired: bool) -> list[Row]:
     first, second = a.sample(), b.sample()
     if min(len(first), len(second)) < 2:
         return []
-    matched = paired and _same_vectors(first, second)
+    same = np.array_equal(first.keys, second.keys) and np.array_equal(first.positions, second.positions)
+    matched = paired and same
     note = "paired by sequence group, to first order" if matched else ""
     if paired and not matched:
         note = "no interval: the runs sampled different vectors"
@@ -176,11 +177,6 @@ def _spectral(a: Moments, b: Moments, like: Row, *, paired: bool) -> list[Row]:
                 values = _of_spectrum(metric, before, a.d), _of_spectrum(metric, after, b.d)
                 rows += _rows(like, *values, paired=matched, note=note)
     return rows
-
-
-def _same_vectors(first: Sample, second: Sample) -> bool:
-    """Whether two reservoirs hold the same positions of the same sequences."""
-    return np.array_equal(first.keys, second.keys) and np.array_equal(first.positions, second.positions)
 
 
 def _of_sums(metric: Metric, sums: Sums) -> _Value:

@@ -21,7 +21,7 @@ from typing import Any
 
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Data, Models, Sample
-from anisoscope.runs.story import Story, Table
+from anisoscope.runs.story import Story, Table, digits
 from anisoscope.runs.study import Findings, Study, shared_kinds
 from anisoscope.runs.table import Row
 from anisoscope.runs.work.collected import Collected
@@ -108,11 +108,6 @@ def _words(value: float | None) -> str:
     return "missing" if value is None else f"{value:.3g}"
 
 
-def _short(value: float | None) -> str:
-    """Four decimals: nine columns fit 80 characters."""
-    return "–" if value is None else f"{value:z.4f}"
-
-
 _COLUMNS = {"bias_over_gain": "‖b‖/‖g‖", "implied_cosine": "implied", "mean_cosine_before": "before"}
 _COLUMNS |= {"mean_cosine": "after"}
 _ABLATED = {"without_bias": "b = 0", "unit_gain": "g = 1", "mean_removed": "no mean"}
@@ -137,7 +132,8 @@ def _tables(rows: Sequence[Row], of: str = "") -> Story:
 
     def table(marks: str, columns: Sequence[str], values: Any, title: str) -> Table:
         places = [(step, site) for step, site, metric in cells if metric == marks]
-        body = [[*([] if of else [f"{s:,}"]), site, *map(_short, values(s, site))] for s, site in places]
+        found = {place: [digits(value, "z.4f") for value in values(*place)] for place in places}
+        body = [[*([] if of else [f"{step:,}"]), site, *shown] for (step, site), shown in found.items()]
         return Table((*first, *columns), body, title=f"{title} of {of}" if of else title, text=len(first))
 
     def around(step: int | None, site: str) -> list[float | None]:

@@ -1,8 +1,8 @@
 """The norms of a network, by what they do: y = g·x̂ + b, with x̂ the input over its length, its own mean removed or not.
 
 Gain and bias are read by probing, not from parameters, whose names and conventions differ (Gemma stores g − 1): with an
-input x of zero mean and root mean square 1, b = (y(x) + y(−x))/2 and g = (y(x) − y(−x))/(2x). A constant input tells a
-LayerNorm, which answers b, from an RMSNorm, which answers g + b.
+input x of zero mean and root mean square 1, b = (y(x) + y(−x))/2 and g = (y(x) − y(−x))/(2x). A constant input
+distinguishes a LayerNorm, which gives b, from an RMSNorm, which gives g + b.
 
 With r = ‖b‖/‖g‖ the norm alone implies a mean cosine: if x̂ has mean 0 over the tokens and the same variance in all
 dimensions, then E[y·y'] = ‖b‖² for different tokens, E‖y‖² = ‖g‖² + ‖b‖², and so cos̄ ≈ r²/(1 + r²), exactly so where
@@ -103,7 +103,7 @@ def _before(closed: Site, path: str, order: list[Site]) -> str:
 
 
 def probe(part: nn.Module) -> tuple[Tensor, Tensor, Kind]:
-    """Gain, bias and kind of a norm, from what it answers, in float64.
+    """Gain, bias and kind of a norm, from its outputs, in float64.
 
     >>> norm = nn.LayerNorm(6)
     >>> _ = norm.weight.data.fill_(3.0), norm.bias.data.fill_(-1.0)

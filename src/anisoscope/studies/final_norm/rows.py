@@ -20,7 +20,7 @@ from anisoscope.errors import ModelError, StoreError
 from anisoscope.inference.directions import direction_estimates
 from anisoscope.runs.study import words_of
 from anisoscope.runs.table import Row, row_of
-from anisoscope.runs.work.collected import Accumulator, Collection, Part
+from anisoscope.runs.work.collected import Collection, Part
 from anisoscope.studies.final_norm.norms import Norm
 
 _AFTER_ABLATION = ("mean_cosine", "mean_cosine_inter", "mean_cosine_intra", "drift_ratio")
@@ -53,8 +53,7 @@ class Parameters:
 class NormParameters(Collection):
     """The parameters of all norms of a model, by path."""
 
-    def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
-        return Parameters.from_state(state)
+    kind = Parameters
 
 
 def keep_norms(part: Part, norms: Sequence[Norm]) -> None:
@@ -75,7 +74,7 @@ def norms_of(part: Part) -> list[Norm]:
 
 
 def norms_rows(part: Part, measured: Sequence[Row]) -> tuple[list[Row], list[str]]:
-    """The rows of all norms beside the measured sites, and which norms could not be looked through."""
+    """The rows of all norms beside the measured sites, and for which norms that was not possible."""
     moments, words = part.sums["hidden"].parts, words_of(part.about["protocol"])
     norms = norms_of(part)
     rows = [row for norm in norms for row in norm_rows(norm)]
@@ -105,7 +104,8 @@ def norm_rows(norm: Norm) -> list[Row]:
 
 
 def check_norm(norm: Norm, entering: Sample, leaving: Sample) -> None:
-    """Refuse a norm whose output is not what the site holds: then something stands between, and ablations would lie."""
+    """Refuse a norm whose output is not what the site holds: then something stands in between, and ablations would be
+    wrong."""
     computed = norm.apply(torch.from_numpy(entering.x))
     measured = torch.from_numpy(leaving.x).double()
     if computed.shape != measured.shape or (computed - measured).norm() > _AGREEMENT * measured.norm():

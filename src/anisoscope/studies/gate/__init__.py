@@ -1,8 +1,8 @@
 """May this be released? Equivalence tests between an original and a version of it.
 
 Both are run folders, files of vectors, or models that read the same data; what is measured is compared as `compare`
-does, paired by sequence, and judged by rules (`rules`). The command ends with 0 where all of them hold, 1 where one
-fails, 2 where the data cannot say.
+does, paired by sequence, and judged by rules (`rules`). The exit code is 0 where all of them hold, 1 where one fails, 2
+where the data cannot say.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _measured(job: Job, name: str, module: Any, rules: Sequence[Rule], out: Path
 
 
 def _sentence(verdicts: Sequence[Verdict]) -> str:
-    """Holds, fails or cannot say, and because of what."""
+    """Holds, fails or cannot say, and why."""
     said = overall(verdicts)
     if said == HOLDS:
         return f"Holds: all {len(verdicts)} rules are met."

@@ -11,12 +11,11 @@
 
 A rule is two one-sided tests, decided by the 95 % interval: it **holds** where the whole interval lies within the
 limits (each test at 2.5 %), **fails** where the whole interval lies beyond one, and in between, or without an interval,
-there is too little data to say. A change that is not seen is not thereby shown to be small.
+there is too little data to say. Not having seen a change does not show that it is small.
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -25,6 +24,7 @@ from typing import Any
 
 from anisoscope.errors import UsageError
 from anisoscope.inference.metrics import METRICS, lookup
+from anisoscope.inputs.files import read_toml
 from anisoscope.runs.settings import nearest
 from anisoscope.runs.story import number
 from anisoscope.runs.table import Row
@@ -78,10 +78,7 @@ def read_rules(path: str | Path | None) -> tuple[Rule, ...]:
     """The rules of a TOML file, or those that hold without one: the same cosine, neighbours and directions."""
     if path is None:
         return DEFAULT
-    try:
-        written = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError("the rules cannot be read", where=path, got=str(error).partition("\n")[0]) from error
+    written = read_toml(path)
     listed = written.get("rule")
     if not isinstance(listed, list) or not listed or set(written) - {"rule"}:
         raise UsageError(

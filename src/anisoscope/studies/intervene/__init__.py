@@ -59,7 +59,7 @@ def collect(job: Job) -> Collected:
 
     if job.machine.shard is not None or job.unit is not None:
         raise UsageError(
-            "interventions take means over all data away, so they have no shards", do="share the work with torchrun"
+            "interventions remove means over all data, so they have no shards", do="share the work with torchrun"
         )
     return {label: intervene(job, label, model) for label, model in job.models(head=job.settings.head)}
 
@@ -96,7 +96,7 @@ def verdict(rows: Sequence[Row]) -> str:
         if own is not None and control is not None:
             known[name] = own, control
     furthest = sorted(known.items(), key=lambda one: -abs(one[1][0] - one[1][1]))[:TOLD]
-    told = [f"{name} {_signed(own)} (control {_signed(control)})" for name, (own, control) in furthest]
+    told = [f"{name} {own:+z.3f} (control {control:+z.3f})" for name, (own, control) in furthest]
     said = [f"the {what} of the untouched model is {shown}"]
     said += [f"furthest from the control: {', '.join(told)}"] if told else []
     divergence = value.get(("mean_key", "kl"))
@@ -104,15 +104,6 @@ def verdict(rows: Sequence[Row]) -> str:
         visible = "invisible" if abs(divergence) < INVISIBLE else "visible"
         said.append(f"the mean key is {visible} to softmax (KL {divergence:.2g} nats)")
     return f"T{'; '.join(said)[1:]}."
-
-
-def _signed(change: float) -> str:
-    """Three digits, and no minus before a zero.
-
-    >>> _signed(-1e-9), _signed(-0.25)
-    ('+0.000', '-0.250')
-    """
-    return f"{round(change, 3) + 0.0:+.3f}"
 
 
 STUDY = Study(

@@ -1,4 +1,4 @@
-"""What is measured before anything is taken away: the means, and the shifts that move them.
+"""What is measured before anything is removed: the means, and the shifts that move them.
 
 The first pass (`add_means`) measures Q̄ and K̄ of every head, x̄ and the top principal axes of every block. The states
 need a second (`add_shifts`). Blocks hand on what they receive, so x̄ taken away after block 0 is missing after block 1

@@ -1,6 +1,6 @@
 """The passes of the study, one after the other: means, shifts, outcomes. Each is saved on its way and can be continued.
 
-On several processes each of them sums its share of every pass, and all of them go on with the means of all.
+On several processes each of them sums its share of every pass, and all of them continue with the means of all.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def intervene(job: Job, label: str, model: OpenModel) -> Part:
             batch_tokens=positions,
         )
 
-    options = {"attention": _has_attention(model.module), "before_rotary": settings.before_rotary}
+    # queries and keys can be changed where attention goes through the interface, not where projections are watched
+    attention = any(uses_interface(part) for part in model.module.modules())
+    options = {"attention": attention, "before_rotary": settings.before_rotary}
     found = passed("means", MeanSums, lambda sums, task: add_means(sums, model, task, blocks, **options))
     mine = cast("MeanSums", found.sums["means"]).means(blocks, before_rotary=settings.before_rotary)
     means = job.engine.agreed(mine)
@@ -80,11 +82,6 @@ def sources_of(names: list[str], means: Means, *, seed: int) -> dict[str, Means]
 
 def _kind(name: str) -> str:
     return name.removesuffix(".control")
-
-
-def _has_attention(module: nn.Module) -> bool:
-    """Whether queries and keys can be changed; projections that are only watched cannot."""
-    return any(uses_interface(part) for part in module.modules())
 
 
 def _possible(name: str, module: nn.Module, means: Means) -> bool:

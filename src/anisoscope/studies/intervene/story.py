@@ -1,4 +1,4 @@
-"""What the terminal tells of interventions: one line each, with the control of what matters most beside it."""
+"""What the terminal says about interventions: one line each, with the control of what matters most beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is asked while interventions act on it: its inputs, and the tokens that it has to find.
+"""The task of a model while interventions act on it: its inputs, and the tokens that it has to predict.
 
 A causal model is asked for the next token at every position; a masked one for 15 % of the tokens, chosen by a hash of
 their place in the text, so that every intervention, and every later run, asks for the same ones. A model without a head

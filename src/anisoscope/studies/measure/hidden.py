@@ -44,7 +44,7 @@ THINGS = {"text": "tokens", "speech": "frames", "vision": "patches"}  # what a v
 
 @dataclass
 class SiteRows:
-    """The rows of every site of one model, the verdicts on them, and what has to be said about them."""
+    """The rows of every site of one model, the verdicts on them, and the notes on them."""
 
     rows: list[Row] = field(default_factory=list)
     verdicts: list[Mapping[str, Any]] = field(default_factory=list)
@@ -107,13 +107,13 @@ def output_sums(model: OpenModel) -> OutputSums:
             "this model has no language-model head",
             where=model.name,
             expected="a masked or causal language model",
-            do="leave its logits out",
+            do="leave out its logits",
         )
     return OutputSums()
 
 
 def smaller_batches(model: OpenModel, machine: Machine) -> dict[str, Any]:
-    """How many positions a batch has where logits are looked at, unless the machine's settings say it."""
+    """How many positions a batch has where logits are looked at, unless the machine's settings do."""
     return {"batch_tokens": machine.batch_tokens or batch_positions(model.module)}
 
 
@@ -126,7 +126,7 @@ def encoder_of(model: OpenModel) -> Encoder:
     """What makes one vector of a text; an error where the model does not say."""
     if model.encoder is None:
         raise UsageError(
-            "this model does not say how one vector is made of a text",
+            "this model does not say how to make one vector of a text",
             where=model.name,
             expected="modules.json, as sentence-transformers writes it",
             do="--pool mean, or another way of pooling",
@@ -151,7 +151,13 @@ def site_rows(part: Part, label: str, *, spectrum: str = "all", neighbours: bool
         for name in order:
             moments = part.get(there[name], name)
             read[name] = moments.sums()
-            _check_something(name, read[name])
+            if read[name].n < 2:
+                raise InputError(
+                    "there is nothing to measure at this site",
+                    where=name,
+                    got=f"{read[name].n} usable vectors, {read[name].nonfinite} with NaN or infinite entries",
+                    do="look for broken weights or inputs",
+                )
             yield partial(
                 measure_cloud,
                 moments,
@@ -190,16 +196,6 @@ def _things(site: str, things: str) -> str:
     if not is_embedding(site):
         return things
     return "images" if site.endswith(".image") else "texts"
-
-
-def _check_something(site: str, sums: Any) -> None:
-    if sums.n < 2:
-        raise InputError(
-            "there is nothing to measure at this site",
-            where=site,
-            got=f"{sums.n} usable vectors, {sums.nonfinite} with NaN or infinite entries",
-            do="look for broken weights or inputs",
-        )
 
 
 def judge(verdicts: Sequence[Mapping[str, Any]]) -> Verdict:

@@ -1,4 +1,4 @@
-"""What the terminal tells of hidden states: one line per site, and the cosine along the sites drawn in a line."""
+"""What the terminal says about hidden states: one line per site, and the cosine along the sites drawn in a line."""
 
 from __future__ import annotations
 

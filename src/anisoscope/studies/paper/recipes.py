@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from anisoscope.errors import UsageError
+from anisoscope.models.catalogue import figure_order
 
 FOLDER = Path(__file__).with_name("recipes")
 _FIGURES = ("layers", "block", "training", "rebuttal")
@@ -114,12 +115,7 @@ def local_models() -> tuple[LocalModel, ...]:
 def figures() -> tuple[Figure, ...]:
     """All figures of both papers, in the order of their numbers."""
     found = [_figure(written) for name in _FIGURES for written in read(name)["figures"]]
-    return tuple(sorted(found, key=_number))
-
-
-def _number(figure: Figure) -> tuple[bool, int]:
-    digits = "".join(filter(str.isdigit, figure.name))
-    return figure.name.startswith("M"), int(digits)
+    return tuple(sorted(found, key=lambda figure: figure_order(figure.name)))
 
 
 def _figure(written: Mapping[str, Any]) -> Figure:

@@ -110,7 +110,7 @@ def begin(out: Path, scale: Scale) -> list[dict[str, Any]]:
     there = _read(path) if path.is_file() else {}
     if there.get("format") not in (_EARLIER, FORMAT) or "scale" not in there:
         raise StoreError(
-            "this folder holds something else than figures of the papers",
+            "this folder holds something other than figures of the papers",
             where=out,
             expected=f"an empty folder, or one with a {FILE} of this version",
             do="choose another --out",

@@ -1,4 +1,4 @@
-"""At which scale the figures are made: which models and data stand under them, and what has to be said about that.
+"""At which scale the figures are made: which models and data stand under them, and how that is described.
 
 | scale | models | data |
 |---|---|---|
@@ -69,7 +69,7 @@ class Scale:
         return f"{named} in place of {known['paper']}"
 
     def about_run_data(self, name: str) -> list[str]:
-        """The same for a run: what its models read, and which of them read something else."""
+        """The same for a run: what its models read, and which of them read other data."""
         kind = recipes.runs()[name].get("data")
         if kind is None:
             return []

@@ -45,7 +45,7 @@ def perform(
 ) -> list[Result]:
     """Make (or use again) the runs of the figures and test their statements.
 
-    A run that fails costs the figures that need it, and no other.
+    A run that fails costs only the figures that need it.
     """
     earlier = begin(out, scale)
     made: Made = {}

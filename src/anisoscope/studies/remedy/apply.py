@@ -18,7 +18,7 @@ from anisoscope.studies.remedy.estimator import Remedy
 
 
 class Written(NamedTuple):
-    """A repaired file: its rows, and those that were zero and are not now, are not finite, or came out as zero."""
+    """A repaired file: its rows, and those that were zero and no longer are, are not finite, or became zero."""
 
     path: Path
     rows: int
@@ -55,7 +55,7 @@ def apply_files(
 
 
 def _watched(remedy: Remedy, odd: list[tuple[int, int, int]]) -> Callable[[np.ndarray], np.ndarray]:
-    """The remedy, counting the rows that mean nothing; the first column tells which to look at."""
+    """The remedy, counting the rows that mean nothing; the first column says which to look at."""
 
     def transform(x: np.ndarray) -> np.ndarray:
         zero = _zero_rows(x)

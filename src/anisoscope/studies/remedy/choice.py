@@ -5,7 +5,7 @@ spread, a row's best match stands. A method is worth taking if the gain over the
 than its interval, and if the best match then stands higher than that of isotropic rows would: structure, not spread.
 `best` is the one with the largest gain. Where none is, `best` leaves the vectors as they are but for their norm, and
 says so. With labelled pairs the judge is nDCG@10: `best` is chosen on one half of the queries, and what is reported is
-of the other. What a method costs is said as well: the share of nearest neighbours that it keeps.
+of the other. What a method costs is reported as well: the share of nearest neighbours that it keeps.
 
 Queries may lie elsewhere than documents (another prompt, another encoder, another modality). Where their vectors are
 given, each side is centred on its own mean, and the linear map of the documents serves both.
@@ -68,7 +68,7 @@ def choose(
     """Fit and judge the method that is asked for, or all of them for `best`."""
     d = len(split.whole.mean)
     if dims is not None and not 1 < dims <= d:
-        raise UsageError("so many dimensions cannot be kept", got=dims, expected=f"2 to {d}")
+        raise UsageError("that many dimensions cannot be kept", got=dims, expected=f"2 to {d}")
     asked = (
         [name for name in METHODS if split.leaves(name)] if method == "best" else [] if method == "none" else [method]
     )

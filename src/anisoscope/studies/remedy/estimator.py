@@ -68,7 +68,7 @@ class Remedy:
         """Fit on the rows of x (n, d); `groups` names the sequence of each, of which some are held out to choose.
 
         Where `queries` (m, d) lie elsewhere than documents, each side is centred on its own mean (`side`). `y` is what
-        pipelines pass on, and is not looked at.
+        pipelines pass, and is ignored.
         """
         self._sums, self.about, self.map = {}, {}, None
         return self.partial_fit(x, y, groups=groups, queries=queries)
@@ -146,7 +146,7 @@ class Remedy:
             return self
         self.fitted()
         if self.query_mean is None:
-            raise UsageError("this remedy is one for both sides", do="fit it with --queries, or leave --side out")
+            raise UsageError("this remedy is the same for both sides", do="fit it with --queries, or leave out --side")
         return replace(self, map=replace(self.fitted(), mean=self.query_mean), query_mean=None)
 
     def fit_transform(
@@ -156,11 +156,11 @@ class Remedy:
         return self.fit(x, groups=groups).transform(x)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """What it was made with, by name: `sklearn.base.clone` and grid searches read it."""
+        """The parameters it was made with, by name: `sklearn.base.clone` and grid searches read it."""
         return {name: getattr(self, name) for name in _PARAMETERS}
 
     def set_params(self, **parameters: Any) -> Self:
-        """Change what it was made with; it must be fitted again."""
+        """Change the parameters it was made with; it must be fitted again."""
         made = type(self)(**{**self.get_params(), **parameters})
         self.__dict__.update(made.__dict__)
         return self

@@ -51,7 +51,8 @@ def repair(x):
 def export(
     remedy: Remedy, to: To, out: Path, *, model: str | None = None, models_dir: str | None = None, force: bool = False
 ) -> list[Path]:
-    """Write the remedy to `out` and return what was written. `model`: whose folder is copied, where it has one."""
+    """Write the remedy to `out` and return what was written. `model`: the model whose folder is copied, where one is
+    needed."""
     if to == "sentence-transformers":
         return [_sentence_transformers(remedy, out, model or _own_model(remedy), models_dir)]
     if to == "numpy":

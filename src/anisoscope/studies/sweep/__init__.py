@@ -2,7 +2,7 @@
 
 One pass for each checkpoint over the same tokens, hidden states and attention together. While a checkpoint runs, the
 next is opened by another thread. Finished checkpoints stay on disk, so a killed sweep loses at most the batches since
-the last saving. A checkpoint that is missing or broken is listed in the notes, and the sweep goes on; so are those
+the last saving. A checkpoint that is missing or broken is listed in the notes, and the sweep continues; so are those
 whose weights look wrong (`models.checkpoints.suspicious`) or that saw other tokens. What runs over all steps at the
 end, the planes of queries and keys, is in `dynamics`.
 """
@@ -49,7 +49,7 @@ def collect(job: Job) -> Collected:
 
 
 def conclude(settings: SweepSettings, collected: Collected) -> Findings:
-    """Rows of every checkpoint, the planes of each seed, and what has to be said."""
+    """Rows of every checkpoint, the planes of each seed, and notes."""
     from anisoscope.studies.sweep.checkpoints import conclude_series
 
     return conclude_series(settings, collected)

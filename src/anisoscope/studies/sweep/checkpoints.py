@@ -1,4 +1,4 @@
-"""The checkpoints of a series: opened one ahead, summed one after the other, then told together."""
+"""The checkpoints of a series: opened one ahead, summed one after the other, then reported together."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def collect_series(job: Job) -> Collected:
 
 
 def _place(done: int, of: int, gone: float) -> str:
-    """How far a series is, and the time left once a checkpoint has shown what one takes.
+    """How far a series has come, and the time left once one checkpoint has shown how long it takes.
 
     >>> _place(0, 4, 0.1), _place(1, 4, 100.0)
     (', 1 of 4', ', 2 of 4 (300 s left)')

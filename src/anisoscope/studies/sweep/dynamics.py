@@ -18,7 +18,7 @@ Arrays, by `seed-S/site/…` (S is `None` where a series has no seeds), first ax
 | `PLANE/axes` | (heads, 2, d) | the plane; Q̄ of the last step has positive coordinates |
 
 PLANE is `union`, `keys` or `queries`. Keys shared by several query heads are repeated for each.
-Cost: O(steps · heads · (d² + m·d)) and one eigendecomposition a head; one layer in memory at a time.
+Cost: O(steps · heads · (d² + m·d)) and one eigendecomposition per head; one layer in memory at a time.
 Source: Godey et al., EACL 2024, section 5 and appendices C, D.
 """
 
@@ -102,7 +102,8 @@ def _stacked(arrays: Sequence[Array]) -> Array:
 
 def layer_arrays(layer: Mapping[str, Array]) -> dict[str, Array]:
     """One layer over all steps: means, and the three planes with everything projected on them."""
-    means = {side: layer[f"{side}.total"].sum(1) / _count(layer[f"{side}.n"].sum(1)) for side in SIDES}
+    counts = {side: np.maximum(layer[f"{side}.n"].sum(1), 1)[:, None, None] for side in SIDES}
+    means = {side: layer[f"{side}.total"].sum(1) / counts[side] for side in SIDES}
     arrays: dict[str, Array] = {f"{side}_mean": mean for side, mean in means.items()}
     moments = {side: layer[f"{side}.second"].sum(0) for side in SIDES}  # (heads, d, d)
     of_plane = {"union": (moments["query"], moments["key"]), "keys": (moments["key"],), "queries": (moments["query"],)}
@@ -121,10 +122,6 @@ def layer_arrays(layer: Mapping[str, Array]) -> dict[str, Array]:
             if f"{side}.text" in layer:
                 arrays[f"{plane}/{side}_points.text"] = layer[f"{side}.text"]
     return arrays
-
-
-def _count(n: Array) -> Array:
-    return np.maximum(n, 1).astype(np.float64)[:, None, None]
 
 
 def _projected(total: Array, n: Array, axes: Array) -> Array:

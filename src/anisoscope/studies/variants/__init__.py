@@ -4,8 +4,8 @@ Each **arm** is one way to train: a kind of attention (`anisoscope.models.attent
 `headless` on a BERT, `clm` and `headless_clm` on a GPT-2, at the same number of tokens), or any recipe of a plan. All
 arms share data, seeds, sizes and steps unless the plan says otherwise; all variants of a seed share their initial
 weights and every window of text. The last checkpoint of each is measured on the same documents: mean cosine by layer,
-sharpness of attention, drift of queries and keys. What an arm changes is said by differences to the control, the first
-arm, seed by seed (`rows`).
+sharpness of attention, drift of queries and keys. What an arm changes is given as differences from the control, the
+first arm, seed by seed (`rows`).
 
 A plan is a TOML file that holds a whole grid, so that `variants --plan FILE` is all there is to run:
 
@@ -16,9 +16,9 @@ A plan is a TOML file that holds a whole grid, so that `variants --plan FILE` is
     [arms.healthy]                     # the control, and what each arm changes
     [arms.too_fast]
     learning_rate = 0.12
-    seeds = "0-3"                      # fewer than the others, if it must be
+    seeds = "0-3"                      # fewer than the others, if need be
 
-One training with its measurement is the unit of work: it goes on where it was killed, workers of Ray and processes of
+One training with its measurement is the unit of work: it continues where it was killed, workers of Ray and processes of
 torchrun take one each, and all arms of the first seed come first. A training that diverges is a row (`diverged_at`),
 not the end of the grid.
 """
@@ -32,12 +32,13 @@ from typing import Any, Literal, Self
 from pydantic import model_validator
 
 from anisoscope.errors import UsageError
+from anisoscope.inputs.files import read_toml
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Seeds, Settings, nearest, option
 from anisoscope.runs.study import Findings, Study
 from anisoscope.runs.work.collected import Collected
 from anisoscope.studies.variants.story import story
-from anisoscope.training.recipe import Recipe, read_toml
+from anisoscope.training.recipe import Recipe
 
 KINDS = ("softmax", "softmax_one", "sigmoid", "cosine", "query_centred", "key_centred", "gated", "linear", "no_bias")
 ARMS: dict[str, dict[str, dict[str, Any]]] = {

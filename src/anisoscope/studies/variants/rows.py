@@ -1,4 +1,4 @@
-"""From the rows of single trainings to the answer: means over blocks, over seeds, and paired differences to a control.
+"""From single trainings to the answer: means over blocks, over seeds, and paired differences from a control.
 
 Trainings of one seed share their data, and variants of attention their initial weights too, so the seeds are pairs: the
 difference of an arm to the control is taken within each seed, and its interval is Student's t over those differences.

@@ -1,4 +1,5 @@
-"""What the terminal tells of trainings side by side: the mean of each arm, then what it changes against the control."""
+"""What the terminal says about trainings side by side: the mean of each arm, then what it changes against the
+control."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ COLUMNS = (
 
 
 def summary(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
-    """For each arm the averages of the columns of the summary, and their differences to the control, by metric."""
+    """For each arm the averages of the columns of the summary, and their differences from the control, by metric."""
     places = {(site, metric + end) for site, metric, _ in COLUMNS for end in ("", DIFFERENCE)}
     lines: dict[str, dict[str, Row]] = {}
     for row in rows:
@@ -36,11 +37,12 @@ def summary(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
 
 
 def story(rows: Sequence[Row]) -> Story:
-    """Means over seeds, then differences to the control with 95 % intervals over seeds."""
+    """Means over seeds, then differences from the control with 95 % intervals over seeds."""
     lines = summary(rows)
     if not lines:
         return Story()
-    body = [[arm, *(number(_value(line, metric)) for _, metric, _ in COLUMNS)] for arm, line in lines.items()]
+    cells = {arm: [line.get(metric) for _, metric, _ in COLUMNS] for arm, line in lines.items()}
+    body = [[arm, *(number(row.value if row else None) for row in found)] for arm, found in cells.items()]
     means = Table(("arm", *(heading for *_, heading in COLUMNS)), body, caption="means over blocks and seeds")
     changed = [(arm, line) for arm, line in lines.items() if any(name.endswith(DIFFERENCE) for name in line)]
     first = [[arm, *(_change(line, metric) for _, metric, _ in COLUMNS[:4])] for arm, line in changed]
@@ -51,10 +53,6 @@ def story(rows: Sequence[Row]) -> Story:
     tables = [Table(("arm", *(h for *_, h in COLUMNS[:4])), first, title=title, caption=caption)] if changed else []
     more = [Table(("arm", *(h for *_, h in COLUMNS[4:])), rest, title=title, caption=caption)] if changed else []
     return Story([means, *tables], more=more)
-
-
-def _value(line: dict[str, Row], metric: str) -> float | None:
-    return line[metric].value if metric in line else None
 
 
 def _change(line: dict[str, Row], metric: str) -> str:

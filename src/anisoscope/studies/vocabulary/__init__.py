@@ -1,7 +1,7 @@
 """The vocabulary matrices of a model: I(W), cosine, drift, spectrum.
 
-As measured by *Anisotropy is Not Inherent to Transformers*, and more (`matrices`). Models whose names differ in
-their step alone are a series. No forward pass: the matrices are read, and a text, if one is given, is only tokenised.
+As measured by *Anisotropy is Not Inherent to Transformers*, and more (`matrices`). Models whose names differ only in
+their step are a series. No forward pass: the matrices are read, and a text, if one is given, is only tokenised.
 """
 
 from __future__ import annotations

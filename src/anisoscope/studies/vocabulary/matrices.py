@@ -8,7 +8,7 @@ with the mean row removed (`….centred`). Besides,
 
 in the convention of the published codes (`partition_one_sided`: one sign for each eigenvector, as `eigh` returns it;
 also in float32, as published) and with both signs (`partition_both`, well defined and never larger). Its null is I of
-random directions with the norms of W: I(W) depends on scale, so 1 is not what isotropy gives.
+random directions with the norms of W: I(W) depends on scale, so isotropy does not give 1.
 
 With a text, how norms and the first component go with log frequency (Spearman). All rows of a matrix count, used tokens
 or not, as in the rebuttal; the interval of a metric reads them as a sample of possible tokens.

@@ -1,8 +1,9 @@
 """Text files as an endless, numbered stream of windows.
 
 Window `i` of a stream is a function of (seed, i) alone: where it starts, which tokens are masked and by what are drawn
-from a counter-based generator (Philox) keyed by both. So a training that was interrupted goes on with the very windows
-that it would have seen, whatever the machine did in between, and nothing but the step number has to be remembered.
+from a counter-based generator (Philox) keyed by both. So a training that was interrupted continues with exactly the
+windows that it would have seen, whatever the machine did in between, and nothing but the step number has to be
+remembered.
 
 Masking is BERT's (Devlin et al. 2019): of the chosen positions 80 % become [MASK], 10 % a random token, 10 % stay.
 Exactly `round(rate · n)` positions are chosen in each window, so the mean loss over windows is the mean over tokens.
@@ -121,7 +122,7 @@ class Windows:
 def mask_tokens(
     tokens: np.ndarray, *, rate: float, vocabulary: int, draw: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens with some hidden, and the labels that ask for them back."""
+    """Tokens with some hidden, and the labels of the hidden ones."""
     chosen = draw.permutation(len(tokens))[: max(1, round(rate * len(tokens)))]
     fate = draw.random(len(chosen))
     labels = np.full_like(tokens, IGNORED)

@@ -122,7 +122,7 @@ class StoredArray:
             else:
                 values = np.fromfile(self.path, self.raw, count, offset=start)
         except OSError as problem:
-            raise InputError("cannot read on", where=self.path, got=problem.strerror or problem) from problem
+            raise InputError("cannot continue reading", where=self.path, got=problem.strerror or problem) from problem
         if len(values) != count:
             raise InputError("the file became shorter while it was read", where=self.path)
         return values

@@ -92,16 +92,16 @@ def parse_json(text: str | bytes, where: str) -> Any:
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose names are all different: of two values under one name nobody knows which is meant.
+    """An object whose names are all different: of two values under one name it is unclear which is meant.
 
     >>> unique([("a", 1), ("a", 2)])
     Traceback (most recent call last):
-    ValueError: 'a' stands twice
+    ValueError: 'a' is given twice
     """
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)[:40]!r} stands twice")
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)[:40]!r} is given twice")
     return found
 
 

@@ -60,7 +60,7 @@ def read_header(stream: IO[bytes], *, where: object) -> Header:
 def open_npy(path: Where, columns: Columns) -> VectorFile:
     """The matrix (n, d) of an `.npy` file."""
     if columns != Columns():
-        do = "save an .npz with named arrays, or leave `column`, `group` and `ids` out"
+        do = "save an .npz with named arrays, or leave out `column`, `group` and `ids`"
         raise UsageError("an .npy file has neither columns nor groups", where=path, do=do)
     with path.open("rb", HEADER) as stream:
         header = read_header(stream, where=path)
@@ -139,7 +139,7 @@ def _place(path: Where, member: zipfile.ZipInfo) -> int:
 
 
 def _verified(path: Where, member: zipfile.ZipInfo, stored: VectorFile, rows: int, wanted: Wanted) -> Iterator[Piece]:
-    """The pieces of a stored array, behind a look at its checksum where all of it is wanted."""
+    """The pieces of a stored array, after a check of its checksum where all of it is wanted."""
     if all(map(wanted, range(stored.chunks or 0))):
         with _archive(path) as archive, archive.open(member) as stream:
             while stream.read(1 << 20):

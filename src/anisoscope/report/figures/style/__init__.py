@@ -1,7 +1,7 @@
 """One style for every figure: readable in print at column width, safe for colour-blind readers.
 
 The palette is Okabe & Ito's (2008) with three more colours, ordered so that neighbours differ in lightness too. None is
-grey: that is for nulls and for what is switched off. A model keeps its colour in every figure of a run because colours
+grey, which is for nulls and for what is switched off. A model keeps its colour in every figure of a run because colours
 go by the order of the models, not by what a panel happens to show.
 """
 
@@ -187,9 +187,9 @@ def save(figure: Figure, folder: Path | str, name: str, *, formats: Sequence[str
 
 @contextmanager
 def _glyphs_alone() -> Iterator[None]:
-    """Keep of the fonts of a PDF only what draws: to cut down names and rules of setting text takes most of its time.
+    """Keep only what draws of the fonts of a PDF: cutting down names and typesetting rules takes most of the time.
 
-    A PDF says itself which glyph stands where and which letter that is, so that no reader looks at them.
+    A PDF itself says which glyph stands where and which letter it is, so readers do not look at them.
     """
     from fontTools import subset
 

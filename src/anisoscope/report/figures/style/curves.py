@@ -92,7 +92,7 @@ def ramp(n: int) -> list[str]:
 def label_lines(axes: Axes, labels: Sequence[tuple[float, str, str]], *, gap: float) -> None:
     """Write (y, text, colour) right of the panel at the height of y, apart by `gap` of the panel's height.
 
-    To be called once the scale and the limits of the axis stand.
+    To be called once the scale and the limits of the axis are set.
     """
     if not labels:
         return

@@ -21,7 +21,7 @@ def pictures(run: Run, arrays: Mapping[str, NDArray[Any]]) -> Iterator[dict[str,
 
 
 def histograms(arrays: Mapping[str, NDArray[Any]]) -> Iterator[dict[str, Any]]:
-    """The histograms of a run, cut to where any of them is more than nothing."""
+    """The histograms of a run, cut to where any of them is above zero."""
     curves = {parts["correction"]: array for parts, array in find(arrays, "histogram")}
     if not curves:
         return

@@ -47,6 +47,8 @@ class HiddenSums(Watching):
     `spectrum` may be a function of all sites and one of them; without `device`, sums live with their layer.
     """
 
+    kind = Moments
+
     def __init__(
         self,
         capture: HiddenCapture | None = None,
@@ -62,9 +64,6 @@ class HiddenSums(Watching):
         self._batch: Batch | None = None
         self._keys = np.zeros(0, dtype=np.uint64)
         self._starts = np.zeros(0, dtype=np.int64)
-
-    def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
-        return Moments.from_state(state)
 
     @property
     def options(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ A document that fills several windows counts with its first, which is where a se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from anisoscope.accumulate.moments import Moments
 from anisoscope.capture.embedding import SITE, embed_output
 from anisoscope.capture.sites import body_of
 from anisoscope.runs.work.clouds import Folds
-from anisoscope.runs.work.collected import Accumulator, Watching
+from anisoscope.runs.work.collected import Watching
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 class EmbeddingSums(Watching):
     """The moments of the vectors of whole texts. `group` gives the sequence of a document's key (default: itself)."""
+
+    kind = Moments
 
     def __init__(
         self,
@@ -47,9 +49,6 @@ class EmbeddingSums(Watching):
         super().__init__()
         self.encoder, self.group = encoder, group
         self.made = {"spectrum": spectrum, "reservoir": sample, "seed": seed, "device": device}
-
-    def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
-        return Moments.from_state(state)
 
     @contextmanager
     def watch(self, model: OpenModel, batch: Batch) -> Iterator[None]:

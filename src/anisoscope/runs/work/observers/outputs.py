@@ -7,18 +7,17 @@ it is more, there is no gradient.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from anisoscope.accumulate.keys import group_of, sequence_keys
 from anisoscope.accumulate.outputs import Head, Outputs
 from anisoscope.capture.output import SITE, head_input, next_tokens, output_head
-from anisoscope.runs.work.collected import Accumulator, Watching
+from anisoscope.runs.work.collected import Watching
 
 if TYPE_CHECKING:
     from anisoscope.models.batches.plan import Batch
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 class OutputSums(Watching):
     """The sums of a model's logits (`logits`); none for a model without a head. `labels` (B, T) of the one batch."""
 
+    kind = Outputs
+
     def __init__(self, labels: Tensor | None = None) -> None:
         super().__init__()
         self.labels = labels
@@ -35,9 +36,6 @@ class OutputSums(Watching):
         self._batch: Batch | None = None
         self._entered: list[Tensor] = []
         self._head: Head | None = None
-
-    def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
-        return Outputs.from_state(state)
 
     def prepare(self, model: OpenModel, batch: Batch) -> None:
         head = output_head(model.module)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from anisoscope.accumulate.keys import sequence_key
 from anisoscope.capture.embedding import embed_output
 from anisoscope.errors import InputError
-from anisoscope.runs.work.collected import Accumulator, Collection
+from anisoscope.runs.work.collected import Collection
 from anisoscope.runs.work.observers.embeddings import EmbeddingSums
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Picked:
         self.found: dict[int, NDArray[np.floating]] = dict(found or {})
 
     def keep(self, key: int, vector: NDArray[np.floating], name: str | None = None) -> None:
-        """Keep a vector; refuse two of one name, of which either may be meant. Copies of one vector are one."""
+        """Keep a vector; refuse two different ones of the same name."""
         known = self.found.get(key)
         if known is None:
             self.found[key] = np.array(vector)
@@ -59,13 +59,12 @@ class Picked:
 class Picks(Collection):
     """The rows of a source that are wanted by name."""
 
+    kind = Picked
+
     def __init__(self, wanted: Iterable[str] = ()) -> None:
         super().__init__()
         self.wanted = {sequence_key(name): name for name in wanted}
         self.parts[ROWS] = Picked()
-
-    def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
-        return Picked.from_state(state)
 
     def offer(self, x: NDArray[Any], names: Sequence[str]) -> None:
         """Keep those of the rows x (n, d) whose names are wanted."""
@@ -78,12 +77,11 @@ class Picks(Collection):
 class TextPicks(EmbeddingSums):
     """The vectors of texts, each by the name of its document."""
 
+    kind = Picked
+
     def __init__(self, encoder: Encoder | None = None) -> None:
         super().__init__(encoder)
         self.parts[ROWS] = Picked()
-
-    def read(self, key: str, state: Mapping[str, NDArray]) -> Accumulator:
-        return Picked.from_state(state)
 
     def take(self, batch: Batch, output: Any) -> None:
         assert self.encoder is not None

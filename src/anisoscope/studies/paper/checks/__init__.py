@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from anisoscope.studies.paper.checks.evidence import Evidence
 
 DRAWS = 1000
+A_LEVEL = "not a test of chance: a level"  # why a check has no null
 
 
 @dataclass(frozen=True)

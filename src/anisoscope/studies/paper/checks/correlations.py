@@ -3,7 +3,7 @@
 "Correlated" means a positive correlation of the average cosine with ‖x̄‖ over the layers, at p < 0.05: a significant
 negative one does not support it. "Not correlated" means p ≥ 0.05, as for the points above the line of figure 5: a
 significant negative correlation is a correlation. A permutation test over n layers cannot give less than 2/n!, which is
-0.083 for four layers: such a model cannot be significant, and is left out with a word.
+0.083 for four layers: such a model cannot be significant, and is left out, as the words say.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -65,32 +66,25 @@ def rank_correlation(values: np.ndarray) -> np.ndarray:
     return ranks @ order / np.where(spread == 0, 1, spread)
 
 
+@cache
 def critical(n: int) -> float:
     """The correlation with depth that one order in twenty reaches, by 20,000 random orders (all of them if fewer)."""
     from itertools import permutations
     from math import factorial
 
     few = factorial(n) <= 40_320
-    orders = np.array(list(permutations(range(n)))) if few else _random_orders(n)
+    shuffled = np.random.default_rng(0).random((20_000, n))
+    orders = np.array(list(permutations(range(n)))) if few else np.argsort(shuffled, axis=1)
     found = np.sort(rank_correlation(orders.astype(float)))[::-1]
     levels = np.unique(found)[::-1]
     reached = [float(level) for level in levels if (found >= level - 1e-12).mean() <= ONE_IN_TWENTY]
     return reached[-1] if reached else float("inf")
 
 
-def _random_orders(n: int) -> np.ndarray:
-    return np.argsort(np.random.default_rng(0).random((20_000, n)), axis=1)
-
-
-_CRITICAL: dict[int, float] = {}
-
-
 def judge_depth(read: Depth) -> Seen:
     """Spearman's correlation with depth is of the claimed sign and beyond chance, and the extreme layer lies where it
     must: the highest value in the half that is said to be higher."""
     n = len(read.values)
-    if n not in _CRITICAL:
-        _CRITICAL[n] = critical(n)
     values = np.array(read.values)
     rho = float(rank_correlation(values[None])[0]) * (-1 if read.falling else 1)
     highest = int(values.argmax())
@@ -99,7 +93,7 @@ def judge_depth(read: Depth) -> Seen:
         f"{read.what}: {values[0]:.3g} at {read.names[0]}, {values[-1]:.3g} at {read.names[-1]}, highest "
         f"{values.max():.3g} at {read.names[highest]}; rank correlation with depth {-rho if read.falling else rho:+.2f}"
     )
-    return Seen(rho >= _CRITICAL[n] - 1e-12 and in_place, words)
+    return Seen(rho >= critical(n) - 1e-12 and in_place, words)
 
 
 def exchangeable_layers(read: Depth, generator: np.random.Generator) -> Depth:

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anisoscope.geometry.nulls.isotropic import cosine_quantile
-from anisoscope.studies.paper.checks import Check, Seen
+from anisoscope.studies.paper.checks import A_LEVEL, Check, Seen
 from anisoscope.studies.paper.checks.evidence import Evidence, Sites, after_norm, interval, short_name, value_of
 
 if TYPE_CHECKING:
     from anisoscope.runs.table import Row
 
-_A_LEVEL = "not a test of chance: a level"
 EXTREME = 0.8  # what "extremely high" is read as
 
 
@@ -175,10 +174,10 @@ def judge_narrowing(read: tuple[tuple[str, float], ...]) -> Seen:
 
 
 CHECKS = {
-    "every_site": Check(every_site, judge_bounded, without_null=_A_LEVEL),
-    "against_isotropic": Check(against_isotropic, judge_bounded, without_null=_A_LEVEL),
-    "last_state": Check(last_state, judge_bounded, without_null=_A_LEVEL),
-    "decoder_extreme": Check(decoder_extreme, judge_decoder, without_null=_A_LEVEL),
+    "every_site": Check(every_site, judge_bounded, without_null=A_LEVEL),
+    "against_isotropic": Check(against_isotropic, judge_bounded, without_null=A_LEVEL),
+    "last_state": Check(last_state, judge_bounded, without_null=A_LEVEL),
+    "decoder_extreme": Check(decoder_extreme, judge_decoder, without_null=A_LEVEL),
     "higher_peaks": Check(higher_peaks, judge_peaks, any_order),
     "narrows": Check(quantiles, judge_narrowing, without_null="not a test of chance: a formula"),
 }

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from anisoscope.studies.paper.checks import Check, Seen
+from anisoscope.studies.paper.checks import A_LEVEL, Check, Seen
 from anisoscope.studies.paper.checks.evidence import Evidence, at_last_step, value_of
 
-_A_LEVEL = "not a test of chance: a level"
 ISOTROPIC = 0.2  # the published Inter-Sim of the large Pythia models is 0.14; their small ones and GPT-2 are near 1
 HIGH, SHARP = 0.5, 0.5  # what "high" is read as, and the share of it that a "sharp drop" takes away
 OF_NORM = "final_norm"
@@ -163,8 +162,8 @@ def judge_drop(read: Drop) -> Seen:
 
 
 CHECKS = {
-    "vocabulary_level": Check(vocabulary_level, judge_levels, without_null=_A_LEVEL),
+    "vocabulary_level": Check(vocabulary_level, judge_levels, without_null=A_LEVEL),
     "as_published": Check(as_published, judge_published, without_null="not a test of chance: published numbers"),
     "small_bias": Check(small_bias, judge_order, any_model),
-    "sharp_drop": Check(sharp_drop, judge_drop, without_null=_A_LEVEL),
+    "sharp_drop": Check(sharp_drop, judge_drop, without_null=A_LEVEL),
 }

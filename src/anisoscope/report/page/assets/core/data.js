@@ -27,7 +27,7 @@ export function add(map, key, i) {
   else map.set(key, [i]);
 }
 
-// Studies whose sites are no places along a model have sections of their own; files of vectors have bars.
+// Studies whose sites are not places along a model have sections of their own; files of vectors have bars.
 export const SECTIONED = new Set(read.runs.filter((run) => run.sectioned).map((run) => run.command));
 const APART = new Set([...SECTIONED, "vectors"]);
 const ABLATED = /\.(as_it_is|without_bias|unit_gain|mean_removed)$/;

@@ -11,7 +11,7 @@ export function number(value) {
   return size >= 1e3 ? rounded.toLocaleString("en") : String(rounded);
 }
 
-// A p-value too small to be told from 0 is not called 0.
+// A p-value that is too small to print is not called 0.
 export const valued = (i) =>
   meaning(T.metric[i]).unit === "p" && T.value[i] !== null && T.value[i] < 1e-12 ? "< 1e-12" : number(T.value[i]);
 export const between = (low, high) => (low === null || high === null ? "" : `${number(low)} … ${number(high)}`);

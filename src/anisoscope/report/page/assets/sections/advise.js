@@ -1,4 +1,4 @@
-// How few dimensions and bits keep the neighbours: measured and foretold, by bytes of a vector.
+// How few dimensions and bits keep the neighbours: measured and forecast, by bytes per vector.
 import { View } from "../core/address.js";
 import { axis, Chart, legendAbove } from "../core/chart.js";
 import { paletteAt } from "../core/colours.js";
@@ -28,20 +28,20 @@ function cells(run) {
 }
 
 function line(site, of, metric, k, t) {
-  const dims = [...of[metric].keys()], foretold = metric === "overlap_forecast", code = site.split(".")[1];
+  const dims = [...of[metric].keys()], forecast = metric === "overlap_forecast", code = site.split(".")[1];
   const ends = dims.map((at) => of[metric].get(at)),
     reach = ends.map((i) => T.high[i] === null ? 0 : T.high[i] - T.value[i]);
   return {
     x: dims.map((at) => 1000 * T.value[of.memory_per_million.get(at)]),
     y: ends.map((i) => T.value[i]),
     text: dims.map((at) => `${at} dimensions, ${code}`),
-    name: foretold ? `${code}, forecast` : code,
-    showlegend: !foretold,
-    mode: foretold ? "lines" : "lines+markers",
+    name: forecast ? `${code}, forecast` : code,
+    showlegend: !forecast,
+    mode: forecast ? "lines" : "lines+markers",
     type: "scatter",
-    line: { color: paletteAt(k, t), width: foretold ? 1.2 : 2, dash: foretold ? "dot" : "solid" },
-    ...(foretold ? {} : { error_y: { type: "data", array: reach, thickness: 1, width: 2 } }),
-    hovertemplate: `%{text}<br>%{x:.0f} bytes<br>%{y:.3f}${foretold ? " foretold" : " kept"}<extra></extra>`,
+    line: { color: paletteAt(k, t), width: forecast ? 1.2 : 2, dash: forecast ? "dot" : "solid" },
+    ...(forecast ? {} : { error_y: { type: "data", array: reach, thickness: 1, width: 2 } }),
+    hovertemplate: `%{text}<br>%{x:.0f} bytes<br>%{y:.3f}${forecast ? " forecast" : " kept"}<extra></extra>`,
   };
 }
 

@@ -30,7 +30,7 @@ register({
   order: 6,
   leads: 31,
   name: "Two clouds",
-  title: "Two clouds, held against each other",
+  title: "Two clouds, side by side",
   intro: "Average cosines within each cloud, between them and of partners, and what both share. The short line " +
     "across a bar is what chance would give.",
   wants: (found) => ofPair(found).length > 0,

@@ -65,7 +65,7 @@ register({
   leads: 60,
   name: "Interventions",
   title: "What the drift is for",
-  intro: "A part of the drift is taken away inside the model, and as much in random directions as a control. What " +
+  intro: "Part of the drift is removed inside the model and, as a control, as much in random directions. What " +
     "changes beyond the control is what the drift was for.",
   wants: (found) => found.study.has("intervene"),
   lead(found) {

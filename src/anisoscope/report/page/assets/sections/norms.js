@@ -81,7 +81,7 @@ register({
   order: 75,
   name: "Norms",
   title: "What the norms do",
-  intro: "Average cosine after a norm as the model has it, and with parts of the norm taken away.",
+  intro: "Average cosine after a norm as the model has it, and with parts of the norm removed.",
   wants: (found) => ablated(found).length + parameters(found).length > 0,
   draw(host, found) {
     const rows = ablated(found), others = parameters(found);

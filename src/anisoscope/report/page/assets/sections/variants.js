@@ -75,7 +75,9 @@ function differences(host, rows, { metric, site }) {
   const cells = found.map((i) => [modelOf(i), T.value[i], between(T.low[i], T.high[i]), outside(i), T.note[i]]);
   const head = ["arm", "difference", "95 % interval", "excludes 0?", "how"];
   host.replaceChildren();
-  if (found.length) panel(host, `${title(metric)}: difference to the control`, plainTable(head, cells, "Differences"));
+  if (found.length) {
+    panel(host, `${title(metric)}: difference from the control`, plainTable(head, cells, "Differences"));
+  }
 }
 
 const order = (rows) => {
@@ -95,7 +97,7 @@ register({
   leads: 65,
   name: "Variants",
   title: "Variants side by side",
-  intro: "Models trained alike but for one part. Seeds are pairs: what an arm changes is taken within each seed. " +
+  intro: "Models trained alike except for one part. Seeds are pairs: each change is taken within a seed. " +
     "Where many differences are tested, some intervals exclude 0 by chance: Holm's p accounts for that.",
   wants: (found) => plain(rowsOf(found)).length > 0,
   lead(found) {

@@ -1,4 +1,4 @@
-// Files of vectors, and any study whose sites are no layers: bars, with the null as a line across each.
+// Files of vectors, and any study whose sites are not layers: bars, with the null as a line across each.
 import { View } from "../core/address.js";
 import { bars, heightFor, nameAxis, nullTicks } from "../core/bars.js";
 import { axis, Chart, legendAbove, visible } from "../core/chart.js";
