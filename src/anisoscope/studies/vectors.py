@@ -86,8 +86,8 @@ def _named_hubs(job: Job, source: VectorSource, part: Part) -> Part:
     """The part with the names of the hubs among its sampled rows, where rows have names."""
     from anisoscope.studies.hubs import ids_of
 
-    part.about["numbered"] = not source.grouped
-    if job.settings.ids is not None and not source.grouped and job.settings.neighbours:
+    part.about["numbered"] = source.numbered
+    if job.settings.ids is not None and source.numbered and job.settings.neighbours:
         sample = part.get("hidden", SITE).sample()
         part.about["names"] = ids_of(job, source, sample.x, sample.keys)
     return part

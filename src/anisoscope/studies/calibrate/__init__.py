@@ -60,8 +60,8 @@ def collect(job: Job) -> Collected:
     source = job.vectors(column=settings.column, group=settings.group, ids=settings.ids)
     asked = folds.open_queries(job, source)
     parts = {"": folds.sum_folds(job, source)}
-    parts[""].about["numbered"] = not source.grouped
-    if settings.ids is not None and not source.grouped:
+    parts[""].about["numbered"] = source.numbered
+    if settings.ids is not None and source.numbered:
         name_hubs(job, parts[""], lambda held: ids_of(job, source, held.rows, held.keys))
     if asked is not None:
         parts["queries"] = folds.sum_folds(job, asked, label="queries")
