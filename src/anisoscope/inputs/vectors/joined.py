@@ -10,6 +10,7 @@ Chunks are 8,192 rows, whatever those of the files are; workers that share the w
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -54,6 +55,25 @@ class Joined(VectorSource):
 
     def fingerprint(self) -> str:
         return digest([self.first.fingerprint().encode(), self.second.fingerprint().encode()])
+
+
+class Partners(Joined):
+    """The vectors of the second source, in the sequences of the first: those of their partners."""
+
+    def __init__(self, first: VectorSource, second: VectorSource) -> None:
+        super().__init__(first, second)
+        self.dim, self.rows, self.name = second.dim, second.rows, second.name
+
+    def blocks(self, rows_per_block: int = CHUNK, *, wanted: Wanted | None = None) -> Iterator[VectorBlock]:
+        for block in super().blocks(rows_per_block, wanted=wanted):
+            yield replace(block, x=np.ascontiguousarray(block.x[:, self.first.dim :], dtype=self.second._as))
+
+    @property
+    def sequences(self) -> str:
+        return f"that of the partner: {self.first.sequences}"
+
+    def fingerprint(self) -> str:
+        return self.second.fingerprint()
 
 
 def _taken(source: VectorSource, rows: int) -> Generator[tuple[np.ndarray, np.ndarray], int, None]:

@@ -72,6 +72,10 @@ class SampledSource(VectorSource):
     def numbered(self) -> bool:
         return False
 
+    @property
+    def sequences(self) -> str:
+        return "a row group"
+
     def blocks(self, rows_per_block: int = 8192, *, wanted: Wanted | None = None) -> Iterator[VectorBlock]:
         def choose(number: int) -> bool:
             return number in self.drawn.groups and (wanted is None or wanted(number))

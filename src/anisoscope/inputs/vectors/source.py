@@ -118,6 +118,13 @@ class VectorSource:
     def numbered(self) -> bool:
         return not self.grouped
 
+    @property
+    def sequences(self) -> str:
+        """What a sequence is here, in words."""
+        if self._columns.group is not None:
+            return f"column {self._columns.group}"
+        return memory.GROUPS if self.grouped else "every vector is its own sequence"
+
     def blocks(self, rows_per_block: int = 8192, *, wanted: Wanted | None = None) -> Iterator[VectorBlock]:
         """All vectors in order, at most `rows_per_block` at a time and never of two chunks.
 
