@@ -94,6 +94,12 @@ def test_a_prompt_that_the_model_does_not_have_is_refused(tmp_path):
         embedded(folder, TEXTS, prompt="quary")
 
 
+@pytest.mark.parametrize(("name", "options"), [("gpt2", {}), ("gpt2", {"pool": "none"}), ("vit", {})])
+def test_a_prompt_that_nothing_would_read_is_refused(name, options, tmp_path):
+    with pytest.raises(UsageError, match="this model makes none"):
+        anisoscope.measure(zoo.save(name, tmp_path / name), prompt="query: ", **options)
+
+
 def test_lower_case_and_the_old_layout_with_the_transformer_in_a_folder(tmp_path):
     folder = sentence_folder(tmp_path / "model", lower=True)
     inner = folder / "0_Transformer"
