@@ -15,6 +15,7 @@ from sentence_transformers.sentence_transformer.modules import Dense
 from torch import nn
 
 import anisoscope
+import zoo
 from anisoscope.accumulate.keys import sequence_key
 from anisoscope.accumulate.moments import Moments
 from anisoscope.errors import ModelError, UsageError
