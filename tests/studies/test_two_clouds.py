@@ -173,6 +173,14 @@ def test_partners_are_in_the_sequences_of_the_first_cloud() -> None:
     assert "sequence: that of the partner: labels of the rows" in second["mean_cosine"].protocol
 
 
+@pytest.mark.filterwarnings("error")
+def test_partners_of_one_group_have_no_interval() -> None:
+    x, y = clouds(n=200)
+    found = pair(anisoscope.vectors(x, [0] * 200, against=y, aligned=True))
+    assert found["gap"].value == pytest.approx(np.linalg.norm(x.mean(0) - y.mean(0)), rel=1e-12)
+    assert found["gap"].low is None
+
+
 @pytest.mark.parametrize("has", [True, False])
 def test_a_second_cloud_is_grouped_where_it_has_the_column(has: bool, tmp_path: Path) -> None:
     x, y = clouds(n=400)
