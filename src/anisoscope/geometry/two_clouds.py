@@ -30,9 +30,7 @@ def gap(first: ArrayLike, n: ArrayLike, second: ArrayLike, m: ArrayLike) -> Valu
     >>> gap([3.0, 0.0], 3, [0.0, 2.0], 2) == 2**0.5
     True
     """
-    with np.errstate(invalid="ignore"):  # one group may hold all vectors: without it there is no mean
-        means = (np.asarray(total) / np.asarray(count, float)[..., None] for total, count in ((first, n), (second, m)))
-        apart = np.subtract(*means)
+    apart = np.asarray(first) / np.asarray(n, float)[..., None] - np.asarray(second) / np.asarray(m, float)[..., None]
     return ratio(np.linalg.norm(apart, axis=-1), np.ones(apart.shape[:-1]))
 
 
