@@ -145,6 +145,8 @@ def test_frozen_parts_autocast_and_wrappers_do_not_matter() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert AnisotropyMonitor(probe()).observe(network, 0) == alone
     assert AnisotropyMonitor(probe()).observe(torch.compile(network, backend="eager"), 0) == alone
+    network.compile(backend="eager")
+    assert AnisotropyMonitor(probe()).observe(network, 0) == alone
     assert all(parameter.requires_grad for parameter in network.parameters())
 
 
