@@ -2,7 +2,8 @@
 
     embed(encoder, states, valid)         # states (B, T, d), valid (B, T) → (B, k)
 
-Positions that are padding, on either side, never count; those of a prompt count unless the model says otherwise. Sums are float32 or better, also of states in half precision.
+Positions that are padding, on either side, never count; those of a prompt count unless the model says otherwise. Sums
+are float32 or better, also of states in half precision.
 """
 
 from __future__ import annotations
