@@ -188,7 +188,9 @@ def test_a_second_cloud_is_grouped_where_it_has_the_column(has: bool, tmp_path: 
     columns = {"v": list(y), **({"g": documents} if has else {})}
     pq.write_table(pa.table({"v": list(x), "g": documents}), tmp_path / "x.parquet")
     pq.write_table(pa.table(columns), tmp_path / "y.parquet")
-    found = anisoscope.vectors(tmp_path / "x.parquet", against=[tmp_path / "y.parquet"], column="v", group="g")
+    asked = {"against": [tmp_path / "y.parquet"], "column": "v", "group": "g", "out": tmp_path / "run"}
+    found = anisoscope.vectors(tmp_path / "x.parquet", **asked)
+    assert anisoscope.vectors(tmp_path / "x.parquet", **asked).rows == found.rows  # used again
     rows = {row.metric: row for row in found.rows if row.site == "against"}
     assert rows["sequences"].value == (40 if has else 400)
     words = "column g" if has else "every vector is its own sequence"
