@@ -205,13 +205,16 @@ def _logarithm(result: PartitionResult) -> str:
 
 def token_counts(model: OpenModel, text: Source[Any], *, limit: int | None = None) -> Counts:
     """How often each token occurs in a text, by id; documents that are token ids already are counted as they are."""
-    tokenizer = getattr(model.processor, "tokenizer", model.processor)
+    from anisoscope.models.processors import check_ids, vocabulary_rows
+
+    tokenizer, rows = getattr(model.processor, "tokenizer", model.processor), vocabulary_rows(model.module)
     counts: Counter[int] = Counter()
     for document in islice(text, limit):
         ids = document.ids
-        counts.update(
-            tokenizer(document.text, add_special_tokens=False, verbose=False).input_ids if ids is None else ids
-        )
+        if ids is None:
+            ids = tokenizer(document.text, add_special_tokens=False, verbose=False).input_ids
+        check_ids(ids, rows, where=f"document {document.key}")
+        counts.update(ids)
     dense = np.zeros(max(counts, default=0) + 1, dtype=np.int64)
     for token, count in counts.items():
         dense[token] = count
