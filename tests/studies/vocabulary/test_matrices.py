@@ -138,6 +138,11 @@ def test_spearman_equals_scipy_and_needs_four_pairs() -> None:
     assert spearman(a[:3], b[:3]) == (None, None, None)
 
 
+def test_tokens_of_a_model_without_a_vocabulary_are_not_counted() -> None:
+    with pytest.raises(ModelError, match="no vocabulary"):
+        token_counts(opened("character_bert"), open_source(["the dog saw"], "text"))
+
+
 @pytest.mark.parametrize("wrong", [400, 10**12])
 def test_a_token_without_a_row_is_refused(wrong: int) -> None:
     text = open_source([Document("a", "", ids=(5, 9)), Document("b", "", ids=(7, wrong))], "text")

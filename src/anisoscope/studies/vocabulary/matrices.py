@@ -85,14 +85,18 @@ def measure_vocabulary(
 
 def vocabulary_matrices(model: OpenModel) -> list[Matrix]:
     """The input matrix, and the output matrix unless it is the same one or the model has no head."""
-    entering, leaving = _ends(model)
-    if entering is None:
-        raise ModelError("this model has no vocabulary", where=model.name, got=f"family {model.family}")
-    tied = is_tied(model)
-    found = [Matrix("vocabulary.input", _array(entering), tied)]
+    tied, leaving = is_tied(model), _ends(model)[1]
+    found = [Matrix("vocabulary.input", _array(_entering(model)), tied)]
     if leaving is not None and not tied:
         found.append(Matrix("vocabulary.output", _array(leaving), False))
     return found
+
+
+def _entering(model: OpenModel) -> torch.Tensor:
+    entering = _ends(model)[0]
+    if entering is None:
+        raise ModelError("this model has no vocabulary", where=model.name, got=f"family {model.family}")
+    return entering
 
 
 def is_tied(model: OpenModel) -> bool:
@@ -205,9 +209,9 @@ def _logarithm(result: PartitionResult) -> str:
 
 def token_counts(model: OpenModel, text: Source[Any], *, limit: int | None = None) -> Counts:
     """How often each token occurs in a text, by id; documents that are token ids already are counted as they are."""
-    from anisoscope.models.processors import check_ids, vocabulary_rows
+    from anisoscope.models.processors import check_ids
 
-    tokenizer, rows = getattr(model.processor, "tokenizer", model.processor), vocabulary_rows(model.module)
+    tokenizer, rows = getattr(model.processor, "tokenizer", model.processor), len(_entering(model))
     counts: Counter[int] = Counter()
     for document in islice(text, limit):
         ids = document.ids
