@@ -145,10 +145,22 @@ def test_an_unforeseen_error_is_short_and_debug_shows_the_rest(
     assert ended.err.splitlines()[0] == "anisoscope: unexpected ZeroDivisionError: first line"
     assert "--debug" in ended.err
     assert "Traceback" not in ended.err
-    from anisoscope.cli.main import main
+    from anisoscope.cli.main import REPORT_TO, main
 
+    assert REPORT_TO in ended.err
     with pytest.raises(ZeroDivisionError):
         main([*map(str, words), "--debug"])
+
+
+def test_too_little_memory_is_one_line_with_advice(world: Path, tmp_path: Path, command_line, monkeypatch) -> None:
+    def short(*_: object, **__: object) -> None:
+        raise MemoryError("Unable to allocate 7.45 GiB")
+
+    monkeypatch.setattr("anisoscope.inference.cloud.measure_cloud", short)
+    ended = command_line(*cases.words_of("vectors", world), "--out", tmp_path / "run")
+    assert (ended.code, ended.out) == (1, "")
+    assert "anisoscope: not enough memory; try" in ended.err
+    assert "Traceback" not in ended.err
 
 
 def test_a_full_disk_is_named_and_nothing_is_lost(world: Path, tmp_path: Path, command_line, monkeypatch) -> None:

@@ -78,6 +78,22 @@ def test_ranking_against_scikit_learn():
     assert found.recall[:, 1] == pytest.approx(np.array(recall), abs=1e-12)
 
 
+def test_documents_of_equal_cosine_have_no_order():
+    """Copies of a document are found in any order alike, wherever the related one stands among them."""
+    documents = DOCUMENTS.astype(float)
+    documents[: M // 2] = documents[0]
+    related = np.arange(Q) % 2 * (M - 1)  # the first of the copies, or the last document
+    pairs, queries = np.stack([np.arange(Q), related], 1), QUERIES.astype(float)
+    keys, nobody = np.arange(Q, dtype=np.uint64), np.full(Q, -1)
+    found = search(Labelled(queries, documents, pairs, np.ones(Q), keys, nobody))
+    cosines, gains = np.round(unit(queries) @ unit(documents).T, 12), np.zeros((Q, M))
+    gains[pairs[:, 0], related] = 1
+    assert found.ndcg.mean() == pytest.approx(ndcg_score(gains, cosines, k=10), abs=1e-12)
+    better = (cosines > cosines[np.arange(Q), related][:, None]).sum(1)
+    among = np.where(related == 0, M // 2, 1)
+    assert found.recall[:, 1] == pytest.approx(np.clip((10 - better) / among, 0, 1), abs=1e-12)
+
+
 def test_the_numbers_of_queries_and_documents_in_files_apart_are_not_mixed_up(files):
     found = calibrated(files)
     searched = np.unique([*range(Q), *range(100, 100 + Q, 2), *range(M - Q, M), 170])

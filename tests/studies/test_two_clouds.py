@@ -162,6 +162,41 @@ def test_a_group_is_left_out_of_both_clouds_at_once() -> None:
         assert width(grouped[name]) > 1.5 * width(rows[name])
 
 
+def test_partners_are_in_the_sequences_of_the_first_cloud() -> None:
+    """Leaving a group out takes it from both: between two copies there is no gap, whichever is left out."""
+    x, documents = clouds(n=960)[0], np.repeat(np.arange(40), 24)
+    found = anisoscope.vectors(x, documents.tolist(), against=x.copy(), aligned=True)
+    assert width(pair(found)["gap"]) == pytest.approx(0, abs=1e-12)
+    first, second = ({row.metric: row for row in found.rows if row.site == site} for site in ("vectors", "against"))
+    assert (first["mean_cosine"].low, first["sequences"].value) == (second["mean_cosine"].low, 40)
+    assert "sequence: labels of the rows" in first["mean_cosine"].protocol
+    assert "sequence: that of the partner: labels of the rows" in second["mean_cosine"].protocol
+
+
+@pytest.mark.filterwarnings("error")
+def test_partners_of_one_group_have_no_interval() -> None:
+    x, y = clouds(n=200)
+    found = pair(anisoscope.vectors(x, [0] * 200, against=y, aligned=True))
+    assert found["gap"].value == pytest.approx(np.linalg.norm(x.mean(0) - y.mean(0)), rel=1e-12)
+    assert found["gap"].low is None
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_a_second_cloud_is_grouped_where_it_has_the_column(has: bool, tmp_path: Path) -> None:
+    x, y = clouds(n=400)
+    documents = np.arange(400) // 10
+    columns = {"v": list(y), **({"g": documents} if has else {})}
+    pq.write_table(pa.table({"v": list(x), "g": documents}), tmp_path / "x.parquet")
+    pq.write_table(pa.table(columns), tmp_path / "y.parquet")
+    asked = {"against": [tmp_path / "y.parquet"], "column": "v", "group": "g", "out": tmp_path / "run"}
+    found = anisoscope.vectors(tmp_path / "x.parquet", **asked)
+    assert anisoscope.vectors(tmp_path / "x.parquet", **asked).rows == found.rows  # used again
+    rows = {row.metric: row for row in found.rows if row.site == "against"}
+    assert rows["sequences"].value == (40 if has else 400)
+    words = "column g" if has else "every vector is its own sequence"
+    assert f"sequence: {words};" in rows["mean_cosine"].protocol
+
+
 def test_what_cannot_be_aligned_is_refused(tmp_path: Path) -> None:
     x, y = clouds(n=100)
     with pytest.raises(InputError, match="partners"):

@@ -145,6 +145,8 @@ def test_frozen_parts_autocast_and_wrappers_do_not_matter() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert AnisotropyMonitor(probe()).observe(network, 0) == alone
     assert AnisotropyMonitor(probe()).observe(torch.compile(network, backend="eager"), 0) == alone
+    network.compile(backend="eager")
+    assert AnisotropyMonitor(probe()).observe(network, 0) == alone
     assert all(parameter.requires_grad for parameter in network.parameters())
 
 
@@ -370,6 +372,22 @@ def test_states_that_are_not_finite_are_told_and_do_not_end_the_training(tmp_pat
     kept = open_run(tmp_path / "watch").manifest
     assert len(kept["notes"]) == 2
     assert "at step 0" in kept["verdict"]
+
+
+@pytest.mark.filterwarnings("ignore:.*NaN or infinite")
+def test_a_training_that_is_set_back_forgets_what_was_warned_of_later_steps(tmp_path: Path) -> None:
+    broken = model()
+    broken.bert.encoder.layer[1].output.LayerNorm.bias.data[3] = float("nan")
+    first = AnisotropyMonitor(probe(), every=1, out=tmp_path / "watch")
+    for step, network in enumerate([model(), model(), broken]):
+        first.observe(network, step)
+    first.save()
+    again = AnisotropyMonitor(probe(), every=1, out=tmp_path / "watch")
+    again.observe(model(), 2)
+    assert again.warned == []
+    again.observe(broken, 3)
+    again.observe(broken, 3)
+    assert [sentence[-9:] for sentence in again.warned] == ["at step 3"]
 
 
 def test_a_band_needs_a_level_before_it_can_be_left() -> None:

@@ -2,8 +2,8 @@
 
     embed(encoder, states, valid)         # states (B, T, d), valid (B, T) → (B, k)
 
-Positions that are padding never count; those of a prompt count unless the model says otherwise. Padding is on the
-right. Sums are float32 or better, even of states in half precision.
+Positions that are padding, on either side, never count; those of a prompt count unless the model says otherwise. Sums
+are float32 or better, even of states in half precision.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ def embed(encoder: Encoder, states: Tensor, valid: Tensor) -> Tensor:
         got = f"states {tuple(states.shape)}, mask {tuple(valid.shape)}"
         raise ModelError("the states cannot be pooled: their positions are not those of the text", got=got)
     valid = valid.to(states.device)
-    counted = valid & (torch.arange(valid.shape[1], device=valid.device) >= encoder.prompt_tokens)
-    vectors = torch.cat([pool(mode, states, counted) for mode in encoder.pooling], dim=-1)
+    places = valid.cumsum(1)  # 1, 2, … from the first position that is no padding
+    counted = valid & (places > encoder.prompt_tokens)
+    vectors = torch.cat([pool(mode, states, counted, places) for mode in encoder.pooling], dim=-1)
     return _through(encoder, vectors)
 
 
@@ -46,18 +47,18 @@ def _through(encoder: Encoder, vectors: Tensor) -> Tensor:
     return vectors
 
 
-def pool(mode: str, states: Tensor, counted: Tensor) -> Tensor:
-    """The states (B, T, d) of the counted positions (B, T) as one vector each, (B, d).
+def pool(mode: str, states: Tensor, counted: Tensor, places: Tensor) -> Tensor:
+    """The states (B, T, d) of the counted positions (B, T) as one vector each, (B, d); `places` (B, T) count from 1.
 
     >>> states = torch.tensor([[[1.0], [2.0], [6.0], [9.0]]])
     >>> counted = torch.tensor([[True, True, True, False]])
     >>> modes = ("cls", "lasttoken", "max", "mean", "mean_sqrt_len_tokens", "weightedmean")
-    >>> [round(pool(mode, states, counted).item(), 3) for mode in modes]
+    >>> [round(pool(mode, states, counted, torch.tensor([[1, 2, 3, 3]])).item(), 3) for mode in modes]
     [1.0, 6.0, 6.0, 3.0, 5.196, 3.833]
     """
     if mode in ("cls", "lasttoken"):
-        places = torch.arange(counted.shape[1], device=counted.device).expand_as(counted)
-        chosen = places.where(counted, counted.shape[1]).amin(1) if mode == "cls" else places.where(counted, -1).amax(1)
+        every = torch.arange(counted.shape[1], device=counted.device).expand_as(counted)
+        chosen = every.where(counted, counted.shape[1]).amin(1) if mode == "cls" else every.where(counted, -1).amax(1)
         chosen = chosen.clamp(0, counted.shape[1] - 1)
         return states[torch.arange(len(states), device=states.device), chosen]
     if mode == "max":
@@ -65,7 +66,7 @@ def pool(mode: str, states: Tensor, counted: Tensor) -> Tensor:
     exact = states.dtype if states.dtype == torch.float64 else torch.float32
     weights = counted.to(exact)  # (B, T)
     if mode == "weightedmean":
-        weights = weights * torch.arange(1, counted.shape[1] + 1, dtype=exact, device=weights.device)
+        weights = weights * places.to(exact)
     total = (states.to(exact) * weights[..., None]).sum(1)  # (B, d)
     size = weights.sum(1, keepdim=True).clamp(min=1e-9)
     return (total / (size.sqrt() if mode == "mean_sqrt_len_tokens" else size)).to(states.dtype)

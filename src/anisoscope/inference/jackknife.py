@@ -96,7 +96,8 @@ def jackknife_of(
     full = metric(*totals)
     if full is None or not np.isfinite(full):
         return None, None, None
-    left = np.asarray(metric(*without), float)
+    with np.errstate(divide="ignore", invalid="ignore"):  # without one group there may be nothing
+        left = np.asarray(metric(*without), float)
     if not np.isfinite(left[sizes > 0]).all():  # a group holds all that the metric needs
         return float(full), None, None
     low, high = jackknife(left, full, sizes)
@@ -110,10 +111,9 @@ def jackknife_mean(values: Array, groups: NDArray[np.int64]) -> tuple[float | No
     [31.5, 28.12, 34.88]
     """
     sizes = np.bincount(groups).astype(float)
-    with np.errstate(invalid="ignore"):  # one group may hold all values: then there is no interval
-        return jackknife_of(
-            lambda total, n: total / n, np.bincount(groups, weights=values).astype(float), sizes, sizes=sizes
-        )
+    return jackknife_of(
+        lambda total, n: total / n, np.bincount(groups, weights=values).astype(float), sizes, sizes=sizes
+    )
 
 
 @cache

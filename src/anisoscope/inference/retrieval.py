@@ -9,7 +9,8 @@ For queries with at least one related document, documents ranked by cosine:
   probability at most p (Vovk et al. 2005), whatever the distribution. It needs n ≥ 1/p − 1 queries;
 - recall and precision at that threshold, over the labelled pairs; precision only where some are labelled 0.
 
-Intervals: delete-a-group jackknife over queries. Documents without a label count as unrelated, as in BEIR, and a
+Documents of equal cosine (copies, codes of a few bits) have no order: nDCG and recall are means over all of theirs
+(McSherry & Najork 2008). Intervals: delete-a-group jackknife over queries. Documents without a label count as unrelated, as in BEIR, and a
 document that is the query itself is never found.
 """
 
@@ -32,6 +33,7 @@ Array = NDArray[np.float64]
 DEPTH = 10
 CUTS = (1, 10, 100)
 _BLOCK = 256  # queries at a time
+_ROUNDING = 1e-12  # by which cosines of equal vectors may differ
 
 
 @dataclass(frozen=True)
@@ -94,12 +96,26 @@ def search(data: Labelled, *, seed: int = 0) -> Found:
             related = {document: label for document, label in listed.items() if label > 0}
             if own >= 0:
                 cosines[own] = -np.inf
-            order = np.argsort(-cosines, kind="stable")[: max(CUTS)]
-            ndcg.append(ndcg_of([related.get(one, 0.0) for one in order.tolist()], list(related.values())))
-            recall.append([sum(one in related for one in order[:k].tolist()) / len(related) for k in CUTS])
+            labels = np.zeros(len(cosines))
+            labels[list(related)] = list(related.values())
+            order = np.argsort(-cosines, kind="stable")
+            gains, hits = (_shared(of[order], cosines[order]) for of in (labels, (labels > 0).astype(float)))
+            ndcg.append(ndcg_of(gains[:DEPTH].tolist(), list(related.values())))
+            recall.append([float(hits[:k].sum()) / len(related) for k in CUTS])
             other.append(_unlisted(cosines, {*listed, own}, rng))
     pairs = np.einsum("ij,ij->i", queries[data.pairs[:, 0]], documents[data.pairs[:, 1]])
     return Found(np.array(ndcg), np.array(recall), np.array(other), pairs, group_of(data.keys[judged]))
+
+
+def _shared(gains: Array, cosines: Array) -> Array:
+    """The gains at falling cosines; where cosines are equal, each has the mean of them.
+
+    >>> _shared(np.array([1.0, 0.0, 0.0, 1.0]), np.array([0.5, 0.5, 0.2, 0.1]))
+    array([0.5, 0.5, 0. , 1. ])
+    """
+    starts = np.flatnonzero(np.diff(cosines, prepend=np.inf) < -_ROUNDING)
+    sizes = np.diff(starts, append=len(cosines))
+    return np.repeat(np.add.reduceat(gains, starts) / sizes, sizes)
 
 
 def _unlisted(cosines: Array, listed: set[int], rng: np.random.Generator) -> float:

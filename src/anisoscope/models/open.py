@@ -118,7 +118,7 @@ def open_model(
     os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
     precision, device, spread = _precision(dtype), check_device(device), parse_device_map(device_map)
     if not isinstance(where, (str, Path)):
-        return _adopt(where, _given(processor, tokenizer, where), modality, tower, pool=pool, prompt=prompt)
+        return _led(_adopt(where, _given(processor, tokenizer, where), modality, tower, pool=pool), prompt)
     if processor is not None and tokenizer is not None:
         raise UsageError("a processor and a place of a tokenizer", got="both", do="choose one of them")
     place = locate(where, revision=revision, models_dir=models_dir)
@@ -140,8 +140,8 @@ def open_model(
     name = place.name if tower is None else f"{place.name}:{tower}"
     opened = _opened(module if spread else module.to(device), processor, kind, name, config.model_type, **about)
     if pool == "auto" and tower is not None:
-        return _tower_encoding(opened, tower, body)
-    return _encoding(opened, None if place.kind == "gguf" else folder, pool, prompt)
+        return _led(_tower_encoding(opened, tower, body), prompt)
+    return _led(_encoding(opened, None if place.kind == "gguf" else folder, pool), prompt)
 
 
 def _opened(module: Any, processor: Any, modality: str, name: str, family: str, **about: Any) -> OpenModel:
@@ -170,11 +170,25 @@ def _tower_encoding(model: OpenModel, tower: str, whole: Path | nn.Module) -> Op
     return replace(model, encoder=tower_encoder(tower, projection))
 
 
-def _encoding(model: OpenModel, folder: Path | None, pool: str, prompt: str | None) -> OpenModel:
+def _led(model: OpenModel, prompt: str | None) -> OpenModel:
+    """The model whose texts are led by a prompt; refuses one that nothing would read."""
+    if model.modality == "text" and model.encoder is not None:
+        from anisoscope.models.encoders import with_prompt
+
+        tokenizer = getattr(model.processor, "tokenizer", model.processor)
+        return replace(model, encoder=with_prompt(model.encoder, prompt, tokenizer))
+    if prompt:
+        do = "--pool mean, or another way of pooling" if model.modality == "text" else "leave it out"
+        what = "a prompt leads texts of which one vector is made, and this model makes none"
+        raise UsageError(what, where=model.name, got=prompt, do=do)
+    return model
+
+
+def _encoding(model: OpenModel, folder: Path | None, pool: str) -> OpenModel:
     """The model with what makes one vector of a text, as its folder says or as it was asked for."""
     if pool == "none" or (pool == "auto" and folder is None):
         return model
-    from anisoscope.models.encoders import UnknownPart, pooling_encoder, read_encoder, stated_length, with_prompt
+    from anisoscope.models.encoders import UnknownPart, pooling_encoder, read_encoder, stated_length
 
     if pool != "auto" and model.modality != "text":
         raise UsageError("only the states of a text are pooled", where=model.name, got=f"a model of {model.modality}")
@@ -187,11 +201,10 @@ def _encoding(model: OpenModel, folder: Path | None, pool: str, prompt: str | No
     encoder = own if pool == "auto" else pooling_encoder(pool)
     if encoder is None or model.modality != "text":
         return model
-    tokenizer = getattr(model.processor, "tokenizer", model.processor)
     if own is not None:  # prompts and length are the model's, whichever pool is asked for
-        limit = own.limit or stated_length(tokenizer)
+        limit = own.limit or stated_length(getattr(model.processor, "tokenizer", model.processor))
         encoder = replace(own, pooling=encoder.pooling, layers=encoder.layers, limit=limit)
-    return replace(model, encoder=with_prompt(encoder, prompt, tokenizer))
+    return replace(model, encoder=encoder)
 
 
 def _dtype_of(module: nn.Module) -> torch.dtype:
@@ -306,9 +319,7 @@ def _given(processor: Any, tokenizer: Any, module: nn.Module) -> Any:
     return processor
 
 
-def _adopt(
-    whole: nn.Module, processor: Any, modality: str | None, tower: str | None, *, pool: str, prompt: str | None
-) -> OpenModel:
+def _adopt(whole: nn.Module, processor: Any, modality: str | None, tower: str | None, *, pool: str) -> OpenModel:
     """A module in memory as it is: its precision and device are its owner's; eval mode is set."""
     module: Any = whole
     if is_composite(whole):
@@ -321,7 +332,7 @@ def _adopt(
     opened = _opened(module.eval(), processor, kind, name, family)
     if pool == "auto" and is_composite(whole):
         return _tower_encoding(opened, str(tower), whole)
-    return _encoding(opened, None, pool, prompt)
+    return _encoding(opened, None, pool)
 
 
 def _completed(module: Any, config: Any, folder: Path) -> Any:

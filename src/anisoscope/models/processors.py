@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from anisoscope.errors import ModelError
+from anisoscope.errors import InputError, ModelError
 from anisoscope.models.byte_tokenizer import ByteTokenizer
 from anisoscope.models.hub import fetch_tokenizer, first_line
 from anisoscope.models.locate import locate
@@ -85,6 +85,21 @@ def vocabulary_rows(module: Any) -> int | None:
     if not isinstance(stated, int):
         return None
     return stated if weight is None or weight.dim() != 2 else weight.shape[0]
+
+
+def check_ids(ids: Any, rows: int | None, *, where: str) -> None:
+    """Refuse token ids that have none of so many embeddings."""
+    if rows is None or not len(ids):
+        return
+    wrong = next((one for one in (max(ids), min(ids)) if not 0 <= one < rows), None)
+    if wrong is not None:
+        raise InputError(
+            "a token id for which the model has no embedding",
+            where=where,
+            got=wrong,
+            expected=f"ids from 0 to {rows - 1}",
+            do="use the tokenizer that belongs to this model",
+        )
 
 
 _FAILURES = (OSError, ValueError, TypeError, KeyError, AttributeError, ImportError)

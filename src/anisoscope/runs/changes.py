@@ -63,7 +63,7 @@ def _fingerprint(job: Job, field: str, record: Mapping[str, Any]) -> str:
         return job.source(record["modality"], field=field).fingerprint()
     options = {name: getattr(job.settings, name) for name in ("column", "group") if hasattr(job.settings, name)}
     if field != "files":
-        options.pop("group", None)
+        options["group"] = record.get("group")  # a second cloud may have the column
     return job.vectors(field, **options).fingerprint()
 
 

@@ -184,7 +184,8 @@ class Job:
 
                 source = SampledSource(source, share, self.settings.seed)
             self._sources[key] = source
-            self.remember(field, kind="vectors", name=source.name, fingerprint=source.fingerprint())
+            record = {"group": options["group"]} if options.get("group") is not None else {}
+            self.remember(field, kind="vectors", name=source.name, fingerprint=source.fingerprint(), **record)
         return self._sources[key]
 
     def open_run(self, folder: str | Path) -> Run:

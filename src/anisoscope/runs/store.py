@@ -31,7 +31,7 @@ from anisoscope.runs.locking import locked
 from anisoscope.runs.settings import nearest
 from anisoscope.runs.shape import check_shape, differences
 from anisoscope.runs.table import Row, from_table, is_table, to_table
-from anisoscope.runs.writing import RUN_FILES, atomic, file_sha256
+from anisoscope.runs.writing import RUN_FILES, atomic, file_sha256, is_free, left_behind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -272,9 +272,7 @@ def find_existing(
 
     `read` understands the settings of a run as they are understood today: an earlier version knew fewer of them.
     """
-    if folder.exists() and not folder.is_dir():
-        raise UsageError("a run needs a folder, and this is a file", where=folder, do="choose another --out")
-    present = folder.exists() and not all(_left_behind(path) for path in folder.iterdir())
+    present = not is_free(folder)
     if existing == "refuse" and present:
         raise StoreError("the folder is not empty", where=folder, do="choose another --out, or --existing replace")
     if existing == "reuse" and not (folder / MANIFEST).exists():
@@ -304,15 +302,10 @@ def find_existing(
         )
     if not (folder / MANIFEST).exists():
         return None
-    with suppress(StoreError), locked(folder, active=any(map(_left_behind, folder.iterdir()))) as take:
+    with suppress(StoreError), locked(folder, active=any(map(left_behind, folder.iterdir()))) as take:
         take()  # and give back: what a process left that was killed right after its last file
         shutil.rmtree(folder / "partial", ignore_errors=True)
     return open_run(folder)
-
-
-def _left_behind(path: Path) -> bool:
-    """Whether this is what a kill may leave of a lock or of a file that was being written."""
-    return path.name == ".lock" or (path.name.startswith(".") and path.name.endswith(".partial"))
 
 
 def _remove_run(folder: Path) -> None:

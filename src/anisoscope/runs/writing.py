@@ -66,6 +66,18 @@ def _alive(pid: int) -> bool:
     return True
 
 
+def left_behind(path: Path) -> bool:
+    """Whether this is what a kill may leave of a lock or of a file that was being written."""
+    return path.name == ".lock" or (path.name.startswith(".") and path.name.endswith(".partial"))
+
+
+def is_free(folder: Path) -> bool:
+    """Whether a folder is absent or empty, but for what a kill left behind; a file in its place is refused."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError("a run needs a folder, and this is a file", where=folder, do="choose another --out")
+    return not folder.exists() or all(map(left_behind, folder.iterdir()))
+
+
 @contextmanager
 def guarded(
     path: Path | str, *, kind: str = "", inputs: Iterable[Path | str] = (), force: bool = False

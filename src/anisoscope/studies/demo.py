@@ -24,7 +24,7 @@ from anisoscope.models.embedded_series import embedded_series
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.perform import perform
 from anisoscope.runs.settings import Machine
-from anisoscope.runs.writing import atomic
+from anisoscope.runs.writing import atomic, is_free
 
 WORDS, CONTEXTS, REACH = 2000, 96, 4
 
@@ -49,7 +49,7 @@ class Part:
 
 def demo(out: Path) -> list[Part]:
     """Run every part; what was seen, part by part."""
-    if out.exists() and any(out.iterdir()) and not (out / WORD_FILE).exists():
+    if not is_free(out) and not (out / WORD_FILE).exists():
         raise StoreError("this folder holds something else", where=out, do="choose another --out")
     out.mkdir(parents=True, exist_ok=True)
     file = _word_file(out)

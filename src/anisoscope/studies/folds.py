@@ -21,7 +21,7 @@ from anisoscope.inference.floor import HeldOut
 from anisoscope.inputs.stores.clients import is_url
 from anisoscope.inputs.vectors.source import READERS
 from anisoscope.runs.job import Job
-from anisoscope.runs.settings import Embedding, Opening, Reading, option, several
+from anisoscope.runs.settings import Embedding, Opening, Reading, Settings, option, several
 from anisoscope.studies.vectors import VectorFiles
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ OBSERVER = "folds"
 HELD_OUT = 1024
 FEWEST = 64
 WIDEST = 65_536  # dimensions of which there are second moments, or a sketch of them
+_OF_MODELS = ("data", "documents", "limit", "query_prompt", *Opening.model_fields, *Embedding.model_fields)
 _ONLY_VECTORS = (".npy", ".npz", ".safetensors")  # files that hold no texts
 
 
@@ -78,6 +79,24 @@ def of_model(job: Job) -> bool:
     return job.given.get("files") is None and names_model(job.settings.files)
 
 
+def open_rows(job: Job) -> VectorSource:
+    """The files or the array that are named; refuses what can be asked of a model alone."""
+    settings = job.settings
+    _refuse(settings, _OF_MODELS, "vectors are named, and this is for a model")
+    return job.vectors(column=settings.column, group=settings.group, ids=settings.ids)
+
+
+def _refuse(settings: Settings, names: Sequence[str], what: str) -> None:
+    fields = type(settings).model_fields
+    asked = [
+        f"--{name.replace('_', '-')}"
+        for name in names
+        if name in fields and getattr(settings, name) != fields[name].get_default(call_default_factory=True)
+    ]
+    if asked:
+        raise UsageError(what, got=", ".join(asked), do="leave it out")
+
+
 def sum_folds(job: Job, source: VectorSource, *, label: str = "") -> Part:
     """The moments of the vectors of a source, by fold."""
     from anisoscope.runs.work.clouds import Folds, exact_rows
@@ -112,6 +131,7 @@ def open_encoder(job: Job) -> OpenModel:
     """The model that is named; refuses one that makes no vector of a text, and vectors of queries beside it."""
     from anisoscope.studies.measure.hidden import encoder_of
 
+    _refuse(job.settings, ("group", "ids"), "a model is named, and this is for vectors")
     queries = [Path(name) for name in getattr(job.settings, "queries", ())]
     if "queries" in job.given or any(path.suffix.lower() in _ONLY_VECTORS for path in queries):
         raise UsageError(

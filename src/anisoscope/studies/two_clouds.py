@@ -8,8 +8,10 @@ says how alike the clouds are up to a rotation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from anisoscope.errors import UsageError
 from anisoscope.runs.story import Story, Table, interval, number, percent
 from anisoscope.runs.table import Row
 
@@ -20,6 +22,20 @@ if TYPE_CHECKING:
     from anisoscope.runs.work.collected import Collected, Part
 
 AGAINST, PAIR, OBSERVER = "against", "pair", "aligned"
+
+
+def second_cloud(job: Job, first: VectorSource) -> VectorSource:
+    """The second cloud: partners in the sequences of the first; else by its own column of groups, if it has one."""
+    settings = job.settings
+    if not settings.aligned and settings.group is not None:
+        with suppress(UsageError):  # it has no such column
+            return job.vectors(AGAINST, column=settings.column, group=settings.group)
+    second = job.vectors(AGAINST, column=settings.column)
+    if settings.aligned and first.grouped:
+        from anisoscope.inputs.vectors.joined import Partners
+
+        return Partners(first, second)
+    return second
 
 
 def sum_aligned(job: Job, first: VectorSource, second: VectorSource) -> Part:

@@ -75,10 +75,10 @@ def collect(job: Job) -> Collected:
         "": _named_hubs(job, source, sum_vectors(job, source, spectrum=settings.spectrum, texts=settings.keep_text))
     }
     if settings.against:
-        second = job.vectors("against", column=settings.column)
+        second = two_clouds.second_cloud(job, source)
         found[two_clouds.AGAINST] = sum_vectors(job, second, label=two_clouds.AGAINST, spectrum=settings.spectrum)
         if settings.aligned:
-            found[two_clouds.PAIR] = two_clouds.sum_aligned(job, source, second)
+            found[two_clouds.PAIR] = two_clouds.sum_aligned(job, source, job.vectors("against"))
     return found
 
 
@@ -86,8 +86,8 @@ def _named_hubs(job: Job, source: VectorSource, part: Part) -> Part:
     """The part with the names of the hubs among its sampled rows, where rows have names."""
     from anisoscope.studies.hubs import ids_of
 
-    part.about["numbered"] = not source.grouped
-    if job.settings.ids is not None and not source.grouped and job.settings.neighbours:
+    part.about["numbered"] = source.numbered
+    if job.settings.ids is not None and source.numbered and job.settings.neighbours:
         sample = part.get("hidden", SITE).sample()
         part.about["names"] = ids_of(job, source, sample.x, sample.keys)
     return part
@@ -119,6 +119,7 @@ def sum_vectors(job: Job, source: VectorSource, *, label: str = "", spectrum: bo
 
     part = job.sum_vectors(label or source.name, source, make, add)
     part.about |= {"data": {"name": source.name, "fingerprint": source.fingerprint(), "dimension": source.dim}}
+    part.about["sequence"] = source.sequences
     drawn = getattr(source, "drawn", None)
     if drawn is not None:
         part.about["data"] |= {"drawn": drawn.words, "of": source.rows}
@@ -134,7 +135,7 @@ def conclude(settings: VectorsSettings, collected: Collected) -> Findings:
     moments = {label: part.get("hidden", SITE) for label, part in collected.items() if label != two_clouds.PAIR}
     protocol = {
         "pairs": "all pairs of different vectors",
-        "sequence": f"column {settings.group}" if settings.group else "every vector is its own sequence",
+        "sequence": _sequence(settings, collected[""]),
         "excluded": "zero and non-finite vectors",
         "sample": f"{len(moments[''].sample())} vectors, seed {settings.seed}",
     }
@@ -143,7 +144,7 @@ def conclude(settings: VectorsSettings, collected: Collected) -> Findings:
     rows, notes, verdicts = [], {}, []
     drawn = collected[""].about["data"].get("drawn")
     if drawn is not None:
-        protocol |= {"sequence": "a row group", "rows": f"{drawn}, seed {settings.seed}"}
+        protocol["rows"] = f"{drawn}, seed {settings.seed}"
     for label, one in moments.items():
         check_something(one.sums())
         cloud = measure_cloud(one, spectra=settings.spectrum, neighbours=settings.neighbours, things="vectors")
@@ -151,7 +152,8 @@ def conclude(settings: VectorsSettings, collected: Collected) -> Findings:
             sample, about = one.sample(), collected[label].about
             numbered = bool(about.get("numbered", True))
             cloud.estimates["all"] += hubs_among(sample.x, sample.keys, about.get("names", {}), numbered=numbered)
-        rows += cloud_rows(cloud, site=label or SITE, protocol=words_of(protocol))
+        own = words_of({**protocol, "sequence": _sequence(settings, collected[label])})
+        rows += cloud_rows(cloud, site=label or SITE, protocol=own)
         notes[label] = cloud.notes
         verdicts.append({"model": "", "site": label or SITE, **cloud.verdict.as_dict()})
     data = {**collected[""].about["data"], "rows": moments[""].sums().n}
@@ -167,6 +169,11 @@ def conclude(settings: VectorsSettings, collected: Collected) -> Findings:
         said = two_clouds.sentence(found, cosines)
     arrays = _similarities(moments) if settings.neighbours else {}
     return Findings(rows, said, arrays, notes_of=notes, protocol=protocol, data=data, verdicts=verdicts)
+
+
+def _sequence(settings: VectorsSettings, part: Part) -> str:
+    """What a sequence is in a cloud; shards of earlier versions know their setting alone."""
+    return part.about.get("sequence") or f"column {settings.group}"
 
 
 def _similarities(moments: Mapping[str, Any]) -> dict[str, Any]:

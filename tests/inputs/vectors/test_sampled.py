@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import anisoscope
-from anisoscope.errors import UsageError
+from anisoscope.errors import InputError, UsageError
 from anisoscope.inputs.vectors.sampled import FEWEST, SampledSource, draw
 from anisoscope.inputs.vectors.source import open_vectors
 from anisoscope.runs.work.blocks import blocks_of
@@ -86,3 +86,23 @@ def test_what_has_no_row_groups_is_refused(file: Path, tmp_path: Path) -> None:
         anisoscope.vectors(str(tmp_path / "x.npy"), rows_per_group_sample=0.5)
     with pytest.raises(UsageError, match="takes them as sequences"):
         anisoscope.vectors(str(file), column="v", group="g", rows_per_group_sample=0.5)
+
+
+def test_hubs_are_not_given_the_hash_of_their_row_group_as_a_number(file: Path) -> None:
+    found = anisoscope.vectors(str(file), column="v", rows_per_group_sample=0.1, spectrum=False)
+    names = [row.note for row in found.rows if row.metric == "hub_occurrence"]
+    assert names
+    assert not [name for name in names if name.startswith("row ")]
+
+
+def test_partners_that_are_drawn_from_other_row_groups_are_refused(file: Path, tmp_path: Path) -> None:
+    """As many rows of each file, of which none need be of the same number."""
+    table = pq.read_table(file)
+    alike, other = tmp_path / "alike.parquet", tmp_path / "other.parquet"
+    pq.write_table(table, alike, row_group_size=ROWS)
+    pq.write_table(table, other, row_group_size=ROWS // 2)
+    options = {"column": "v", "aligned": True, "rows_per_group_sample": 0.5, "neighbours": False, "spectrum": False}
+    found = anisoscope.vectors(str(file), against=[str(alike)], **options)
+    assert found.value("partner_cosine") == pytest.approx(1)
+    with pytest.raises(InputError, match="row groups of other rows"):
+        anisoscope.vectors(str(file), against=[str(other)], **options)

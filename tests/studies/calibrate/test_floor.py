@@ -155,6 +155,33 @@ def test_what_cannot_be_calibrated_is_refused(cloud, file, tmp_path):
         anisoscope.calibrate(file, queries=np.zeros((4, D)))
 
 
+@pytest.mark.parametrize(
+    ("study", "option"),
+    [
+        ("calibrate", {"limit": 7}),
+        ("calibrate", {"data": ["a text"]}),
+        ("calibrate", {"prompt": "query: "}),
+        ("advise", {"documents": "lines"}),
+        ("advise", {"tokenizer": "bytes"}),
+        ("remedy", {"pool": "mean"}),
+    ],
+)
+def test_what_only_a_model_can_be_asked_is_refused_of_vectors(study, option, file):
+    with pytest.raises(UsageError, match=f"for a model[\\s\\S]*--{next(iter(option))}"):
+        getattr(anisoscope, study)(file, **option)
+
+
+def test_what_only_vectors_can_be_asked_is_refused_of_a_model(tmp_path):
+    folder = sentence_folder(tmp_path / "model", pooling="mean", length=32)
+    with pytest.raises(UsageError, match=r"for vectors[\s\S]*--group"):
+        anisoscope.calibrate(folder, group="author")
+
+
+def test_labels_in_memory_are_groups_in_words_too(cloud):
+    found = anisoscope.calibrate(cloud, groups=(np.arange(len(cloud)) // 2).tolist())
+    assert "of different groups" in str(found.protocol)
+
+
 def test_what_was_left_out_is_said(cloud):
     broken = cloud.copy()
     broken[:3], broken[3] = 0, np.nan

@@ -221,6 +221,22 @@ def test_other_data_is_not_paired_and_a_note_says_so(original):
     assert any(row.value != 0 for row in chosen(found).values())
 
 
+@pytest.mark.parametrize(
+    ("settings", "together"), [({"length": 4}, False), ({"limit": 30}, True), ({"specials": "drop"}, True)]
+)
+def test_what_was_asked_differently_is_told_and_other_tokens_are_no_partners(settings, together):
+    """Windows of other lengths put other tokens at a position; fewer texts, or fewer of the positions, do not."""
+    model = zoo.module("bert")
+    asked = {"processor": zoo.processor("bert"), "neighbours": False, "length": 9}
+    first, second = (anisoscope.measure(model, texts(), **{**asked, **more}) for more in ({}, settings))
+    found = anisoscope.compare(first, second)
+    assert any("different settings" in note and next(iter(settings)) in note for note in found.notes)
+    assert any("no vector has a partner" in note for note in found.notes) is not together
+    values = [row.value for row in found.rows if row.metric == "partner_cosine"]
+    assert values == (pytest.approx([1.0] * len(values)) if together else [])
+    assert bool(values) is together
+
+
 def test_only_sites_of_both_are_compared(original):
     found = anisoscope.compare(original, measured(zoo.module("gpt2"), sites=["block.1", "final_norm"]))
     assert list(chosen(found)) == ["block.1", "final_norm"]

@@ -11,15 +11,17 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Dense
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling
 from torch import nn
 
 import anisoscope
+import zoo
 from anisoscope.accumulate.keys import sequence_key
 from anisoscope.accumulate.moments import Moments
+from anisoscope.capture.embedding import embed
 from anisoscope.errors import ModelError, UsageError
 from anisoscope.inputs.sources import Document, MemorySource
-from anisoscope.models.encoders import MODES
+from anisoscope.models.encoders import MODES, Encoder
 from anisoscope.runs.work.collected import split
 from anisoscope.studies.compare.differences import moments_of
 from encoders import MINILM, REAL, TEXTS, edit_json, sentence_folder, tiny_bert
@@ -50,6 +52,19 @@ def assert_equal(ours: np.ndarray, theirs: np.ndarray) -> None:
 def test_every_mode_of_pooling_is_that_of_the_library(tmp_path, mode, normalize):
     folder = sentence_folder(tmp_path / "model", pooling=mode, normalize=normalize)
     assert_equal(embedded(folder, TEXTS), encode(folder, TEXTS))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("prompt", [0, 2])
+def test_padding_may_stand_on_either_side(mode, side, prompt):
+    states, lengths = torch.randn(4, 7, 16, generator=torch.Generator().manual_seed(0)), torch.tensor([3, 7, 4, 5])
+    places = torch.arange(7).flip(0) if side == "left" else torch.arange(7)
+    valid = places < lengths[:, None]
+    theirs = Pooling(16, pooling_mode=mode, include_prompt=not prompt)
+    given = {"token_embeddings": states, "attention_mask": valid.long(), "prompt_length": prompt}
+    ours = embed(Encoder((mode,), prompt_tokens=prompt), states, valid)
+    assert_equal(ours.numpy(), theirs(given)["sentence_embedding"].numpy())
 
 
 def test_modes_are_concatenated_in_the_order_of_the_library(tmp_path):
@@ -92,6 +107,12 @@ def test_a_prompt_that_the_model_does_not_have_is_refused(tmp_path):
     folder = sentence_folder(tmp_path / "model", prompts={"query": "query : "})
     with pytest.raises(UsageError, match="no prompt of this name"):
         embedded(folder, TEXTS, prompt="quary")
+
+
+@pytest.mark.parametrize(("name", "options"), [("gpt2", {}), ("gpt2", {"pool": "none"}), ("vit", {})])
+def test_a_prompt_that_nothing_would_read_is_refused(name, options, tmp_path):
+    with pytest.raises(UsageError, match="this model makes none"):
+        anisoscope.measure(zoo.save(name, tmp_path / name), prompt="query: ", **options)
 
 
 def test_lower_case_and_the_old_layout_with_the_transformer_in_a_folder(tmp_path):

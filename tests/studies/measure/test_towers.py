@@ -29,18 +29,19 @@ def kept(found: Measurement, ending: str) -> Any:
 
 
 @pytest.mark.parametrize("saved", [False, True])
-def test_the_embedding_of_a_text_is_that_of_clip(saved: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("prompt", ["", "a "])
+def test_the_embedding_of_a_text_is_that_of_clip(prompt: str, saved: bool, tmp_path: Path) -> None:
     module, processor = zoo.module("clip"), zoo.processor("clip")
     named: Any = {"model": str(zoo.save("clip", tmp_path / "clip"))} if saved else {"model": module}
     extra = {} if saved else {"processor": processor}
-    found = anisoscope.measure(
-        named["model"], TEXTS, tower="text", sites=["embedding"], neighbours=False, spectrum=False, **extra
-    )
+    asked: Any = {"tower": "text", "sites": ["embedding"], "neighbours": False, "spectrum": False, **extra}
+    found = anisoscope.measure(named["model"], TEXTS, prompt=prompt, **asked)
     ours = kept(found, "|embedding|embedding.text").x
     theirs = []
     for text in TEXTS:  # one by one: nothing is padded
         with torch.no_grad():
-            output = module(**processor.tokenizer(text, return_tensors="pt"), pixel_values=torch.zeros(1, 3, 32, 32))
+            read = processor.tokenizer(prompt + text, return_tensors="pt")
+            output = module(**read, pixel_values=torch.zeros(1, 3, 32, 32))
         theirs.append(output.text_embeds[0].numpy())  # of unit norm
     ours = ours / np.linalg.norm(ours, axis=1, keepdims=True)
     np.testing.assert_allclose(np.sort(ours, axis=0), np.sort(np.array(theirs), axis=0), atol=1e-6)

@@ -165,6 +165,8 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text('{"scores": [1, 2]}')
     with pytest.raises(StoreError, match="something other"):
         perform(choose(["17"]), Scale("demo"), out=tmp_path)
+    with pytest.raises(UsageError, match="this is a file"):
+        perform(choose(["17"]), Scale("demo"), out=tmp_path / "thesis.tex")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results.json", "thesis.tex"]
 
 

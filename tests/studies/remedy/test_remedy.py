@@ -199,6 +199,16 @@ def test_what_makes_no_remedy_is_refused_in_words(made, given, words):
         Remedy("whiten", **made).fit(**given).fitted()
 
 
+def test_a_refused_block_adds_nothing():
+    remedy = Remedy("centre").partial_fit(CLOUD[:1])
+    for bad in ({"x": CLOUD, "queries": CLOUD[:, :3]}, {"x": CLOUD[:, :3]}, {"x": CLOUD, "groups": ["a"]}):
+        with pytest.raises(UsageError):
+            remedy.partial_fit(**bad)
+    remedy.partial_fit(CLOUD[1:])
+    np.testing.assert_allclose(remedy.fitted().mean, CLOUD.mean(0), rtol=1e-12)
+    assert remedy.about["rows"] == N
+
+
 def test_tensors_are_arrays():
     half = torch.from_numpy(CLOUD).bfloat16().requires_grad_()
     remedy = Remedy("centre").fit(half)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import zoo
-from anisoscope.errors import ModelError
+from anisoscope.errors import InputError, ModelError
 from anisoscope.inputs.sources import Document, open_source
 from anisoscope.models.open import open_model
 from anisoscope.studies.vocabulary.matrices import Matrix, measure_matrix, spearman, token_counts, vocabulary_matrices
@@ -136,6 +136,18 @@ def test_spearman_equals_scipy_and_needs_four_pairs() -> None:
     assert high is not None
     assert low < value < high  # pyright: ignore[reportOptionalOperand]
     assert spearman(a[:3], b[:3]) == (None, None, None)
+
+
+def test_tokens_of_a_model_without_a_vocabulary_are_not_counted() -> None:
+    with pytest.raises(ModelError, match="no vocabulary"):
+        token_counts(opened("character_bert"), open_source(["the dog saw"], "text"))
+
+
+@pytest.mark.parametrize("wrong", [400, 10**12])
+def test_a_token_without_a_row_is_refused(wrong: int) -> None:
+    text = open_source([Document("a", "", ids=(5, 9)), Document("b", "", ids=(7, wrong))], "text")
+    with pytest.raises(InputError, match=rf"document b\n  got:      {wrong}\n(.|\n)*0 to 399"):
+        token_counts(opened("gpt2"), text)
 
 
 def test_documents_of_token_ids_are_counted_as_they_are_and_a_limit_holds() -> None:

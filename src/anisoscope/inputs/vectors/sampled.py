@@ -68,16 +68,23 @@ class SampledSource(VectorSource):
             )
         self.drawn, self.share, self.seed = draw(whole.chunks, share, seed), share, seed
 
+    @property
+    def numbered(self) -> bool:
+        return False
+
+    @property
+    def sequences(self) -> str:
+        return "a row group"
+
     def blocks(self, rows_per_block: int = 8192, *, wanted: Wanted | None = None) -> Iterator[VectorBlock]:
         def choose(number: int) -> bool:
             return number in self.drawn.groups and (wanted is None or wanted(number))
 
         for block in super().blocks(rows_per_block, wanted=choose):
-            numbers = np.arange(block.start, block.start + len(block.x))
-            kept = _chosen(numbers, self.drawn.rows, self.seed)
+            kept = _chosen(block.numbers, self.drawn.rows, self.seed)
             keys = [f"row group {block.chunk}"] * int(kept.sum())
             ids = None if block.ids is None else [name for name, one in zip(block.ids, kept, strict=True) if one]
-            yield VectorBlock(block.x[kept], keys, block.start, ids, block.chunk, len(kept))
+            yield VectorBlock(block.x[kept], keys, block.start, ids, block.chunk, kept)
 
     def fingerprint(self) -> str:
         """Of what identifies the files without reading them (the store's mark, size and time), and of the draw."""

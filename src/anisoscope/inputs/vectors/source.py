@@ -60,11 +60,17 @@ class VectorBlock:
     start: int
     ids: list[str] | None = None
     chunk: int = 0
-    span: int = 0  # rows of the source that the block stands for, where some were left out
+    kept: np.ndarray | None = None  # which of the source's rows these are, where some were left out
 
     @property
     def stop(self) -> int:
-        return self.start + (self.span or len(self.x))
+        return self.start + len(self.x if self.kept is None else self.kept)
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """The number of each row in the whole source."""
+        numbers = np.arange(self.start, self.stop)
+        return numbers if self.kept is None else numbers[self.kept]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +89,7 @@ class VectorSource:
 
     - `dim`; `rows` and `chunks`, or None when only a pass can tell; `dtype`, the stored type (or types) by name.
     - `unreadable`: (file, reason) of what a folder or a glob held and could not be opened.
-    - `grouped`: whether rows belong to named sequences.
+    - `grouped`: whether rows belong to named sequences; `numbered`: whether each is known by its number.
     - `notes`: (file, words) on how a file was read, such as columns that were left out.
     """
 
@@ -107,6 +113,17 @@ class VectorSource:
         self.own_groups = all(file.groups for file in files)
         self.dtype = ", ".join(sorted({file.dtype for file in files}))
         self._as = np.float64 if any(is_wide(file.dtype) for file in files) else np.float32
+
+    @property
+    def numbered(self) -> bool:
+        return not self.grouped
+
+    @property
+    def sequences(self) -> str:
+        """What a sequence is here, in words."""
+        if self._columns.group is not None:
+            return f"column {self._columns.group}"
+        return memory.GROUPS if self.grouped else "every vector is its own sequence"
 
     def blocks(self, rows_per_block: int = 8192, *, wanted: Wanted | None = None) -> Iterator[VectorBlock]:
         """All vectors in order, at most `rows_per_block` at a time and never of two chunks.

@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anisoscope.errors import InputError, ModelError, UsageError
+from anisoscope.errors import ModelError, UsageError
 from anisoscope.models.batches.plan import Batch, Selection, Window, main_input
-from anisoscope.models.processors import MissingTokenizer, vocabulary_rows
+from anisoscope.models.processors import MissingTokenizer, check_ids, vocabulary_rows
 
 if TYPE_CHECKING:
     from anisoscope.inputs.sources import Document
@@ -91,12 +91,12 @@ class TextFeed:
         """The ids of a document, and what stands before and behind each of its windows: nothing, where it is ids."""
         given = getattr(document, "ids", None)
         if given is not None:
-            self._check_ids(given, document.key)
+            check_ids(given, self.rows, where=f"document {document.key}")
             if self.encoder is not None and self.encoder.prompt:
                 raise UsageError("a prompt goes before a text, not before token ids", got=self.encoder.prompt)
             return given, [], []
         tokens = self.tokenizer(self._led(document.text), add_special_tokens=False, verbose=False)["input_ids"]
-        self._check_ids(tokens, document.key)
+        check_ids(tokens, self.rows, where=f"document {document.key}")
         return tokens, self.front, self.back
 
     def _led(self, text: str) -> str:
@@ -105,19 +105,6 @@ class TextFeed:
             return text
         led = self.encoder.prompt + text
         return led.lower() if self.encoder.lower else led
-
-    def _check_ids(self, ids: Any, key: str) -> None:
-        if self.rows is None or not len(ids):
-            return
-        wrong = next((one for one in (max(ids), min(ids)) if not 0 <= one < self.rows), None)
-        if wrong is not None:
-            raise InputError(
-                "a token id for which the model has no embedding",
-                where=f"document {key}",
-                got=wrong,
-                expected=f"ids from 0 to {self.rows - 1}",
-                do="use the tokenizer that belongs to this model",
-            )
 
     def collate(self, windows: list[Window]) -> Batch:
         lengths, fronts, backs = (

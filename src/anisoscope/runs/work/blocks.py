@@ -54,9 +54,8 @@ def blocks_of(source: VectorSource, unit: Unit, start: int = 0) -> Iterator[tupl
         first, after = block.start, block.stop
         if after <= start:
             continue
-        kept = slice(max(0, start - first) if not block.span else 0, None)  # sampled blocks are never cut
-        x = block.x[kept]
-        numbers = np.arange(after - len(x), after)
+        kept = slice(max(0, start - first) if block.kept is None else 0, None)  # sampled blocks are never cut
+        x, numbers = block.x[kept], block.numbers[kept]
         ids = None if block.ids is None else block.ids[kept]
         if block.keys is None:
             yield after, Rows(x, numbers, ids=ids)

@@ -15,6 +15,7 @@ Vectors that come from files need no model: `follow` is the same loop over block
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, nullcontext
@@ -77,16 +78,26 @@ def observe(model: OpenModel, batch: Batch, observers: Mapping[str, Any], *, fir
     """One forward pass that all observers see; before the first one they prepare themselves."""
     from anisoscope.capture.inputs import model_inputs
 
-    if first:
-        for observer in observers.values():
-            observer.prepare(model, batch)
-    options = {name: value for observer in observers.values() for name, value in observer.options.items()}
     with ExitStack() as watching:
+        watching.enter_context(_uncompiled())
+        if first:
+            for observer in observers.values():
+                observer.prepare(model, batch)
+        options = {name: value for observer in observers.values() for name, value in observer.options.items()}
         for observer in observers.values():
             watching.enter_context(observer.watch(model, batch))
         output = model.module(**model_inputs(model.module, batch.inputs), **options)
         for observer in observers.values():
             observer.after(output)
+
+
+def _uncompiled() -> AbstractContextManager[Any]:
+    """Within this context a compiled model runs as it was written: what observes it is not for the compiler."""
+    if "torch._dynamo" not in sys.modules:
+        return nullcontext()
+    import torch
+
+    return torch.compiler.set_stance("force_eager")
 
 
 def run_batches(

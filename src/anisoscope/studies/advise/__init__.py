@@ -86,7 +86,7 @@ def _cloud(job: Job) -> tuple[Cloud, Any]:
         found = cloud.of_model(job, model)
         found.part.about["notes"] = [*found.part.about.get("notes", ()), *lost(_report(found))]
         return found, None if pairs is None else pick_texts(job, model, pairs)
-    source = job.vectors(column=settings.column, group=settings.group, ids=settings.ids)
+    source = folds.open_rows(job)
     return cloud.of_files(job, source), None if pairs is None else pick_rows(job, pairs, source, source)
 
 

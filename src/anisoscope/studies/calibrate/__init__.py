@@ -57,11 +57,11 @@ def collect(job: Job) -> Collected:
     settings = job.settings
     if folds.of_model(job):
         return _of_model(job)
-    source = job.vectors(column=settings.column, group=settings.group, ids=settings.ids)
+    source = folds.open_rows(job)
     asked = folds.open_queries(job, source)
     parts = {"": folds.sum_folds(job, source)}
-    parts[""].about["numbered"] = not source.grouped
-    if settings.ids is not None and not source.grouped:
+    parts[""].about["numbered"] = source.numbered
+    if settings.ids is not None and source.numbered:
         name_hubs(job, parts[""], lambda held: ids_of(job, source, held.rows, held.keys))
     if asked is not None:
         parts["queries"] = folds.sum_folds(job, asked, label="queries")
@@ -160,8 +160,9 @@ def _rows(estimates: Mapping[str, Sequence[Estimate]], protocol: str) -> list[Ro
 
 def _protocol(settings: CalibrateSettings, collected: Collected, held: int, fitted: int) -> dict[str, Any]:
     kind = "query and document" if "queries" in collected else "two rows"
-    by_topic = "model" in collected[""].about
-    apart = (settings.group or by_topic) and "queries" not in collected
+    about = collected[""].about
+    grouped = settings.group or "model" in about or about.get("numbered") is False  # topics, labels in memory
+    apart = grouped and "queries" not in collected
     return {
         "pairs": f"{kind}, of different groups" if apart else f"{kind} at random",
         "held out": f"{held} rows, fitted on {fitted} others",

@@ -31,8 +31,8 @@ from anisoscope.inference.spectra import SPECTRA, Spectrum, cloud_spectrum, shru
 from anisoscope.inference.two_clouds import partner_estimates, partners_of_rows
 from anisoscope.runs.store import Run
 from anisoscope.runs.study import Findings
-from anisoscope.runs.table import Row
-from anisoscope.runs.work.collected import split
+from anisoscope.runs.table import Row, is_embedding
+from anisoscope.runs.work.collected import report_of, split
 
 Array = NDArray[np.float64]
 
@@ -52,18 +52,53 @@ def compare_runs(first: Run, second: Run, *, aligned: bool = False) -> Findings:
         )
     same = _same_data(first, second) or (aligned and _same_rows(ours, theirs, shared))
     spectral = _with_spectrum(first) & _with_spectrum(second)
-    rows: list[Row] = []
+    rows, apart = [], set[str]()
     for key in shared:
         model, _, site = key.rpartition("|")
         like = Row(model=model, site=site)
         rows += differences(ours[key], theirs[key], like=like, paired=same, spectra=site in spectral)
-        rows += _partners(ours[key].sample(), theirs[key].sample(), like) if same else []
+        if same and not is_embedding(site) and not _same_positions(first, second, model):
+            apart.add(model)
+        elif same:
+            rows += _partners(ours[key].sample(), theirs[key].sample(), like)
     notes = [] if same else ["the runs were made on different data: intervals are not paired"]
+    notes += _other_settings(first, second)
+    notes += ["a position is not the same token in both runs: no vector has a partner"] if apart else []
     for which, run, own in (("first", first, ours), ("second", second, theirs)):
         alone = _in_order(own.keys() - set(shared), run)
         notes += [f"only in the {which} run, and not compared: {', '.join(alone)}"] if alone else []
     notes += _left_out(first, second)
-    return Findings(rows, _words(rows), notes=notes, protocol={"difference": "second minus first"})
+    changes = {row.metric.removesuffix("_before") for row in rows if row.metric.endswith("_before")}
+    return Findings(rows, _words(rows), notes=notes, protocol={"difference": "second minus first"}, changes=changes)
+
+
+_OPTIONAL = ("limit", "length", "prompt", "group")  # left out of a manifest where they were not asked for
+_CHOSEN = ("documents", "specials", "positions", "maps", "whisper_window", "pool")
+
+
+def _other_settings(first: Run, second: Run) -> list[str]:
+    """What the runs read and count differently."""
+    before, now = (run.manifest["settings"] for run in (first, second))
+    names = [*_OPTIONAL, *(name for name in _CHOSEN if name in before and name in now)]
+    other = [name for name in names if before.get(name) != now.get(name)] if first.command == second.command else []
+    told = [f"{name} {_word(before, name)} and {_word(now, name)}" for name in other]
+    return [f"the runs have different settings: {', '.join(told)}"] if told else []
+
+
+def _word(settings: Mapping[str, Any], name: str) -> str:
+    value = settings.get(name)
+    return "(default)" if value is None else f"{value:g}" if isinstance(value, float) else repr(value)
+
+
+def _same_positions(first: Run, second: Run, model: str = "") -> bool:
+    """Whether a position is the same token in both runs: as many windows of as many tokens, of the same texts."""
+    both = [run.manifest.get("about") or {} for run in (first, second)]
+    reports = [report_of(about.get(model) or next(iter(about.values()), {})) for about in both]
+    if not all(reports) or reports[0] == reports[1]:
+        return True
+    before, now = (run.manifest["settings"] for run in (first, second))
+    alike = all(before.get(name) == now.get(name) for name in ("length", "prompt"))
+    return alike and before.get("limit") != now.get("limit")
 
 
 def _left_out(first: Run, second: Run) -> list[str]:

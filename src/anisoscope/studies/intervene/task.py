@@ -2,7 +2,8 @@
 
 A causal model is asked for the next token at every position; a masked one for 15 % of the tokens, chosen by a hash of
 their place in the text, so that every intervention, and every later run, asks for the same ones. A model without a head
-is asked nothing, nor is an encoder-decoder: what its decoder should say is not in the text.
+is asked nothing, nor is an encoder-decoder (what its decoder should say is not in the text), a masked model whose
+tokenizer has no token for the mask, or one that reads words as characters.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ def make_task(model: OpenModel, batch: Batch) -> Task:
 def _question(model: OpenModel, batch: Batch) -> tuple[dict[str, Tensor], Tensor | None]:
     """The inputs, some tokens masked where the model is a masked one, and the labels."""
     ids = batch.inputs.get("input_ids")
-    if ids is None or output_head(model.module) is None:
+    masked, mask_token = "Masked" in type(model.module).__name__, getattr(model.processor, "mask_token_id", None)
+    if ids is None or ids.dim() > 2 or output_head(model.module) is None or (masked and mask_token is None):
         return batch.inputs, None
     asked = torch.where(batch.valid & ~batch.special, ids, -100)
-    mask_token = getattr(model.processor, "mask_token_id", None)
-    if "Masked" not in type(model.module).__name__ or mask_token is None:  # causal: position t is asked for token t + 1
+    if not masked:  # causal: position t is asked for token t + 1
         labels = torch.full_like(asked, -100)
         labels[:, :-1] = asked[:, 1:]
         return batch.inputs, labels

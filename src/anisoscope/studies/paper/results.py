@@ -10,7 +10,7 @@ from typing import Any
 
 from anisoscope.errors import StoreError
 from anisoscope.runs.store import Run
-from anisoscope.runs.writing import atomic
+from anisoscope.runs.writing import atomic, is_free
 from anisoscope.studies.paper.checks import Seen
 from anisoscope.studies.paper.recipes import Figure, Statement, figures
 from anisoscope.studies.paper.scale import Scale
@@ -103,7 +103,7 @@ def _seen(seen: Seen) -> dict[str, Any]:
 def begin(out: Path, scale: Scale) -> list[dict[str, Any]]:
     """What the folder knows of figures that were made before; refuses a folder that holds something else."""
     path = out / FILE
-    if not out.exists() or not any(out.iterdir()):
+    if is_free(out):
         out.mkdir(parents=True, exist_ok=True)
         _write(out, scale, [])
         return []

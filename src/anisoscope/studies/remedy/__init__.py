@@ -37,7 +37,7 @@ def collect(job: Job) -> Collected:
     if folds.of_model(job):
         model = folds.open_encoder(job)
         return {**folds.embed_folds(job, model), **({} if wanted is None else pairs.pick_texts(job, model, wanted))}
-    source = job.vectors(column=job.settings.column, group=job.settings.group, ids=job.settings.ids)
+    source = folds.open_rows(job)
     asked = folds.open_queries(job, source)
     found = {
         "": folds.sum_folds(job, source),

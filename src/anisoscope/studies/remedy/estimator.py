@@ -82,22 +82,32 @@ class Remedy:
                 "a remedy that was loaded cannot learn more: its file keeps the map, not the sums",
                 do="call fit to start over, or partial_fit on a new Remedy with all rows",
             )
-        self._add("rows", x, groups)
-        if queries is not None:
-            asked = _rows(queries)
-            if asked.shape[1:] != (d := np.shape(x)[1:]):
-                raise UsageError("queries of another dimension", got=f"shape {asked.shape}", expected=f"(n, {d[0]})")
+        rows, asked = self._checked(x), None if queries is None else _rows(queries)
+        if asked is not None and asked.shape[1:] != rows.shape[1:]:
+            raise UsageError(
+                "queries of another dimension", got=f"shape {asked.shape}", expected=f"(n, {rows.shape[1]})"
+            )
+        self._add("rows", rows, groups)
+        if asked is not None:
             self._add("queries", asked, None)
         self.map = self.query_mean = None
         return self
 
-    def _add(self, side: str, x: ArrayLike, groups: Sequence[Any] | None) -> None:
-        from anisoscope.accumulate.keys import sequence_keys
-        from anisoscope.runs.work.clouds import Folds
-
+    def _checked(self, x: ArrayLike) -> NDArray[Any]:
+        """The rows of x; refuses those of another dimension than what came before."""
         rows = _rows(x)
         if rows.ndim != 2:
             raise UsageError("not a matrix of vectors", got=f"shape {rows.shape}", expected="(n, d)")
+        known = self._sums["rows"].parts.values() if self._sums else ()
+        d = next((moments.d for moments in known), rows.shape[1])
+        if rows.shape[1] != d:
+            raise UsageError("vectors of another dimension", got=f"shape {rows.shape}", expected=f"(n, {d})")
+        return rows
+
+    def _add(self, side: str, rows: NDArray[Any], groups: Sequence[Any] | None) -> None:
+        from anisoscope.accumulate.keys import sequence_keys
+        from anisoscope.runs.work.clouds import Folds
+
         if side not in self._sums:
             self._sums[side] = Folds(reservoir=self.sample, seed=self.seed)
             self.about[side] = 0

@@ -85,14 +85,18 @@ def measure_vocabulary(
 
 def vocabulary_matrices(model: OpenModel) -> list[Matrix]:
     """The input matrix, and the output matrix unless it is the same one or the model has no head."""
-    entering, leaving = _ends(model)
-    if entering is None:
-        raise ModelError("this model has no vocabulary", where=model.name, got=f"family {model.family}")
-    tied = is_tied(model)
-    found = [Matrix("vocabulary.input", _array(entering), tied)]
+    tied, leaving = is_tied(model), _ends(model)[1]
+    found = [Matrix("vocabulary.input", _array(_entering(model)), tied)]
     if leaving is not None and not tied:
         found.append(Matrix("vocabulary.output", _array(leaving), False))
     return found
+
+
+def _entering(model: OpenModel) -> torch.Tensor:
+    entering = _ends(model)[0]
+    if entering is None:
+        raise ModelError("this model has no vocabulary", where=model.name, got=f"family {model.family}")
+    return entering
 
 
 def is_tied(model: OpenModel) -> bool:
@@ -205,13 +209,16 @@ def _logarithm(result: PartitionResult) -> str:
 
 def token_counts(model: OpenModel, text: Source[Any], *, limit: int | None = None) -> Counts:
     """How often each token occurs in a text, by id; documents that are token ids already are counted as they are."""
-    tokenizer = getattr(model.processor, "tokenizer", model.processor)
+    from anisoscope.models.processors import check_ids
+
+    tokenizer, rows = getattr(model.processor, "tokenizer", model.processor), len(_entering(model))
     counts: Counter[int] = Counter()
     for document in islice(text, limit):
         ids = document.ids
-        counts.update(
-            tokenizer(document.text, add_special_tokens=False, verbose=False).input_ids if ids is None else ids
-        )
+        if ids is None:
+            ids = tokenizer(document.text, add_special_tokens=False, verbose=False).input_ids
+        check_ids(ids, rows, where=f"document {document.key}")
+        counts.update(ids)
     dense = np.zeros(max(counts, default=0) + 1, dtype=np.int64)
     for token, count in counts.items():
         dense[token] = count
