@@ -10,7 +10,8 @@ For queries with at least one related document, documents ranked by cosine:
 - recall and precision at that threshold, over the labelled pairs; precision only where some are labelled 0.
 
 Intervals: delete-a-group jackknife over queries. Documents without a label count as unrelated, as in BEIR, and a
-document that is the query itself is never found.
+document that is the query itself is never found. Documents with equal cosines (copies, codes of few bits) are in no
+order: nDCG and recall are the averages over all orders (McSherry & Najork 2008), not those of the order in the file.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ Array = NDArray[np.float64]
 DEPTH = 10
 CUTS = (1, 10, 100)
 _BLOCK = 256  # queries at a time
+_EQUAL = 1e-12  # cosines that differ by less are equal but for rounding
 
 
 @dataclass(frozen=True)
@@ -94,12 +96,26 @@ def search(data: Labelled, *, seed: int = 0) -> Found:
             related = {document: label for document, label in listed.items() if label > 0}
             if own >= 0:
                 cosines[own] = -np.inf
-            order = np.argsort(-cosines, kind="stable")[: max(CUTS)]
-            ndcg.append(ndcg_of([related.get(one, 0.0) for one in order.tolist()], list(related.values())))
-            recall.append([sum(one in related for one in order[:k].tolist()) / len(related) for k in CUTS])
+            gains, hits = _ranked_labels(cosines, related)
+            ndcg.append(ndcg_of(gains.tolist(), list(related.values())))
+            recall.append([float(hits[:k].sum()) / len(related) for k in CUTS])
             other.append(_unlisted(cosines, {*listed, own}, rng))
     pairs = np.einsum("ij,ij->i", queries[data.pairs[:, 0]], documents[data.pairs[:, 1]])
     return Found(np.array(ndcg), np.array(recall), np.array(other), pairs, group_of(data.keys[judged]))
+
+
+def _ranked_labels(cosines: Array, related: Mapping[int, float]) -> tuple[Array, Array]:
+    """The label of the document at each rank, and whether it is related: averages, where cosines are equal."""
+    order = np.argsort(-cosines, kind="stable")
+    rank = np.zeros(len(order), np.int64)  # of equal ones the same
+    rank[1:] = np.cumsum(cosines[order[:-1]] - cosines[order[1:]] > _EQUAL)
+    shown = int(np.searchsorted(rank, rank[: max(CUTS)][-1], side="right"))
+    rank, few = rank[:shown], order[:shown].tolist()
+    labels = np.array([[related.get(one, 0.0), one in related] for one in few]).T
+    if rank[-1] + 1 < shown:
+        size = np.bincount(rank)
+        labels = np.stack([(np.bincount(rank, each) / size)[rank] for each in labels])
+    return labels[0], labels[1]
 
 
 def _unlisted(cosines: Array, listed: set[int], rng: np.random.Generator) -> float:
