@@ -75,6 +75,15 @@ def test_many_values_at_once_equal_one_at_a_time() -> None:
         assert (low[k], high[k]) == pytest.approx(jackknife(left[:, k], x[:, k].mean(), sizes))
 
 
+def test_a_huge_value_beside_others_leaves_them_their_intervals() -> None:
+    x = np.random.default_rng(4).standard_normal((32, 2)) + 1
+    huge = x * np.array([1.0, 1e200])
+    alone = jackknife(without_each(x[:, :1]) / 31, x[:, :1].mean(0), np.ones(32))
+    low, high = jackknife(without_each(huge) / 31, huge.mean(0), np.ones(32))
+    assert (low[0], high[0]) == pytest.approx((float(alone[0][0]), float(alone[1][0])), rel=1e-12)
+    assert 0 < high[1] - low[1] < 1e201
+
+
 def test_the_quantile_is_students() -> None:
     for degrees in range(1, 100):
         assert t_quantile(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), rel=1e-12)

@@ -54,6 +54,20 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_a_move_whose_interval_reaches_below_its_limit_cannot_be_told(place: Path) -> None:
+    """The drift ratio is at least 0, its change is not: the lower end of the interval counts as it is."""
+    x = vectors(200)
+    np.save("first.npy", x)
+    np.save("second.npy", x - 0.02 * np.random.default_rng(3).standard_normal((200, 1)).astype(np.float32) - 0.02)
+    wide = rules(place, 'metric = "drift_ratio"\nmove = 1')
+    (change,) = anisoscope.gate("first.npy", "second.npy", rules=wide).verdicts
+    assert change["low"] < change["value"] < 0
+    assert change["value"] - change["low"] == pytest.approx(change["high"] - change["value"])
+    tight = rules(place, f'metric = "drift_ratio"\nmove = {-(change["value"] + change["low"]) / 2}')
+    (verdict,) = anisoscope.gate("first.npy", "second.npy", rules=tight).verdicts
+    assert (verdict["low"], verdict["outcome"]) == (change["low"], "cannot say")
+
+
 @pytest.mark.parametrize(
     ("second", "code", "outcomes"),
     [

@@ -92,6 +92,7 @@ def test_copies_of_a_vector_are_no_hubs() -> None:
     for found in (anisoscope.vectors(x, spectrum=False), anisoscope.calibrate(x)):
         hubs = {row.metric: row for row in found.rows if row.metric.startswith("hub")}
         assert hubs["hub_occurrence"].value < 100
-        copies = int(hubs["hubness_cosine"].note.removesuffix(" duplicated vectors left out"))
-        assert copies == (199 if hubs["hubness_cosine"].n == 701 else copies) > 50
+        notes = [hubs["hubness_cosine"].note, *found.notes]
+        (copies,) = (int(note.split()[0]) for note in notes if "duplicated vectors left out" in note)
+        assert copies == (199 if hubs["hubness_cosine"].n == 701 else copies) > 20
     assert next(row for row in plain.rows if row.metric == "hubness_cosine").note == ""

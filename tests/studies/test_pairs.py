@@ -17,6 +17,7 @@ import anisoscope
 from anisoscope.errors import InputError, StoreError, UsageError
 from anisoscope.inference.retrieval import Found, Labelled, conformal_threshold, retrieval_estimates, search
 from anisoscope.results import Result
+from anisoscope.studies.calibrate.advice import story
 from anisoscope.studies.pairs import read_pairs
 from encoders import sentence_folder
 
@@ -92,6 +93,58 @@ def test_documents_of_equal_cosine_have_no_order():
     better = (cosines > cosines[np.arange(Q), related][:, None]).sum(1)
     among = np.where(related == 0, M // 2, 1)
     assert found.recall[:, 1] == pytest.approx(np.clip((10 - better) / among, 0, 1), abs=1e-12)
+@pytest.mark.parametrize("first", [True, False])
+def test_equal_documents_are_ranked_in_no_order(first: bool) -> None:
+    """The average over all orders of three equal documents, of which one is related, wherever it stands in the file."""
+    pairs = np.array([[0, 1 if first else 3], [0, 0]])
+    documents = np.array([[1.0, 0.1], [1, 1], [1, 1], [1, 1], [0, 1]])
+    data = Labelled(
+        np.array([[1.0, 0]]), documents, pairs, np.array([1.0, 2.0]), np.zeros(1, np.uint64), np.array([-1])
+    )
+    found = search(data)
+    ideal = 2 + 1 / np.log2(3)
+    assert found.ndcg[0] == pytest.approx((2 + np.mean(1 / np.log2([3, 4, 5]))) / ideal)
+    np.testing.assert_allclose(found.recall[0], [0.5, 1, 1])
+    many = np.ones((200, 2))
+    data = Labelled(np.ones((1, 2)), many, np.array([[0, 0]]), np.ones(1), np.zeros(1, np.uint64), np.array([-1]))
+    np.testing.assert_allclose(search(data).recall[0], [1 / 200, 10 / 200, 100 / 200])
+
+
+def test_judgements_of_beir_and_trec_are_those_of_a_table(files, tmp_path) -> None:
+    pairs = read_pairs(files["pairs"])
+    lines = [(query, document, int(label)) for query, document, label in pairs.rows]
+    written = {
+        "beir.tsv": "query-id\tcorpus-id\tscore\n" + "".join(f"{q}\t{d}\t{label}\n" for q, d, label in lines),
+        "trec.qrels": "".join(f"{q} 0 {d} {label}\n" for q, d, label in lines),
+        "marco.tsv": "".join(f"{q}\t0\t{d}\t{label}\n" for q, d, label in lines),
+        "trec.txt": "".join(f"{q}  Q0 {d} {label}\n\n" for q, d, label in lines),
+    }
+    for name, text in written.items():
+        (tmp_path / name).write_text(text)
+        found = read_pairs(tmp_path / name)
+        assert (found.rows, found.by_id) == (pairs.rows, True), name
+    assert not pairs.by_id
+
+
+def test_ids_are_not_read_to_a_model_as_texts(tmp_path) -> None:
+    (tmp_path / "q.qrels").write_text("q1 0 d1 1\n")
+    folder = sentence_folder(tmp_path / "encoder")
+    with pytest.raises(UsageError, match="by id, and a model reads texts"):
+        anisoscope.calibrate(folder, pairs=str(tmp_path / "q.qrels"))
+
+
+def test_labels_may_be_true_or_false(tmp_path) -> None:
+    (tmp_path / "p.csv").write_text("query,document,label\na,b,True\na,c,false\n")
+    assert read_pairs(tmp_path / "p.csv").rows == [("a", "b", 1.0), ("a", "c", 0.0)]
+
+
+def test_one_query_decides_nothing(files, tmp_path) -> None:
+    files["pairs"] = table(tmp_path / "one.csv", [(0, 0, 1), (0, 5, 0)])
+    found = calibrated(files)
+    assert "cannot be said: one query is too few for an interval" in str(found.verdict)
+    assert "worth doing" not in str(found.verdict)
+    captions = [one.caption for one in story(found.rows).tables]
+    assert "5 % needs at least 19 queries; 1 % needs at least 99 queries; 0.1 % needs at least 999 queries." in captions
 
 
 def test_the_numbers_of_queries_and_documents_in_files_apart_are_not_mixed_up(files):
@@ -166,7 +219,7 @@ def test_rows_are_found_by_their_ids_and_lost_ones_are_noted(tmp_path):
     rows = [(f"doc {k}", f"doc {k + 1}", 1) for k in range(50)] + [("doc 1", "nobody", 1)]
     pairs = table(tmp_path / "p.csv", rows)
     found = anisoscope.calibrate(tmp_path / "x.jsonl", ids="id", pairs=str(pairs))
-    assert "1 pairs left out: a query or a document has no vector" in found.notes
+    assert "1 pair left out: a query or a document has no vector" in found.notes
     with pytest.raises(InputError, match="no related pair has vectors"):
         anisoscope.calibrate(tmp_path / "x.jsonl", pairs=str(pairs))
 
@@ -233,7 +286,7 @@ def test_vectors_beyond_single_precision_are_searched_and_zero_ones_are_called_s
     large[:5] *= 1e60
     np.save(files["files"], large)
     found = calibrated(files)
-    assert not [note for note in found.notes if "pairs left out" in note]
+    assert not [note for note in found.notes if "left out: a" in note]
     assert any("vectors that float32 cannot hold" in note for note in found.notes)
     np.save(files["files"], DOCUMENTS.astype(float) * 1e60)
     with pytest.raises(InputError, match="no vector can be kept in a sample"):
@@ -243,8 +296,8 @@ def test_vectors_beyond_single_precision_are_searched_and_zero_ones_are_called_s
     np.save(files["files"], broken)
     files["pairs"].write_text("query,document,label\n0,0,1\n1,3,1\n2,9999,1\n")
     notes = calibrated(files).notes
-    assert "1 pairs left out: a query or a document has no vector" in notes
-    assert "1 pairs left out: a vector is zero, not finite or too large to have a norm" in notes
+    assert "1 pair left out: a query or a document has no vector" in notes
+    assert "1 pair left out: a vector is zero, not finite or too large to have a norm" in notes
 
 
 def test_the_column_of_relevance_is_named_where_there_are_two(files):

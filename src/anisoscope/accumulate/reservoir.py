@@ -90,7 +90,7 @@ class Reservoir:
         held = len(self._priorities)
         priorities, keys = np.concatenate([self._priorities, priorities]), np.concatenate([self._keys, keys])
         positions, first = np.concatenate([self._positions, positions]), np.concatenate([self._first, first])
-        order = np.lexsort((positions, keys, priorities))[: self.capacity]
+        order = self._smallest(priorities, keys, positions)
         stays = np.zeros(held, dtype=bool)
         stays[order[order < held]] = True
         new = np.sort(order[order >= held])
@@ -105,6 +105,13 @@ class Reservoir:
         source[slots] = new
         self._priorities, self._keys = priorities[source], keys[source]
         self._positions, self._first = positions[source], first[source]
+
+    def _smallest(self, priorities: Keys, keys: Keys, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The places of the `capacity` smallest priorities, in order; equal ones in order of keys and positions."""
+        near = np.arange(len(priorities))
+        if len(near) > self.capacity:
+            near = np.flatnonzero(priorities <= np.partition(priorities, self.capacity - 1)[self.capacity - 1])
+        return near[np.lexsort((positions[near], keys[near], priorities[near]))][: self.capacity]
 
     def merge(self, other: Reservoir) -> None:
         """Add what another reservoir of the same seed saw."""

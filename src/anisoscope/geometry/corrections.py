@@ -104,6 +104,12 @@ class Corrections:
     top: int
     level: float = 0.0
 
+    @property
+    def length(self) -> float:
+        """The root of the mean squared norm of the rows."""
+        beyond = self.level * (len(self.mean) - len(self.values))
+        return float(self.mean @ self.mean + self.values.sum() + beyond) ** 0.5
+
     def affine(self, method: str, *, dims: int | None = None) -> Affine:
         """The map of a method; with `dims` its result has that many dimensions, those in which it varies most."""
         d = len(self.mean)

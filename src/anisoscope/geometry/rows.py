@@ -107,3 +107,15 @@ def middle_pair(rows: np.ndarray, place: int) -> tuple[np.ndarray, np.ndarray]:
     bits = rows.view(f"i{rows.itemsize}")
     bits.partition(place, axis=-1)
     return bits[:, :place].max(-1).view(rows.dtype), rows[:, place]
+
+
+def distinct_rows(x: np.ndarray) -> np.ndarray:
+    """The places of the rows that repeat none before them, in order.
+
+    >>> distinct_rows(np.array([[1.0, 0.0], [2.0, 0.0], [1.0, -0.0]])).tolist()
+    [0, 1]
+    """
+    seen: dict[bytes, int] = {}
+    for place, row in enumerate(x):
+        seen.setdefault((row + 0.0).tobytes(), place)
+    return np.array(list(seen.values()), dtype=np.int64)

@@ -64,7 +64,7 @@ def standard_error(leave_one_out: ArrayLike, full: ArrayLike, sizes: ArrayLike) 
     h = (n / m).reshape(-1, *[1] * theta.ndim)  # (g, 1, …)
     centre = g * theta - ((1 - 1 / h) * values).sum(0)
     apart = h * theta - (h - 1) * values - centre  # pseudo-values about their centre
-    scale = scale_of(np.abs(apart).max(initial=0.0))
+    scale = scale_of(np.abs(apart).max(0, initial=0.0))  # of each value: others may be far greater
     return np.sqrt((np.square(apart / scale) / (h - 1)).mean(0)) * scale
 
 

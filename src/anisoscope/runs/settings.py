@@ -41,7 +41,7 @@ def option(
 ) -> Any:
     """A field of settings, with all that the command line has to know about it.
 
-    - `short`: a one-letter flag; `argument`: given by position, not by name;
+    - `short`: a second flag, of one letter or another name; `argument`: given by position, not by name;
     - `commas`: a list that may also be written as one word, `a,b,c`;
     - `complete`: what the tab key offers (`models`); choices complete themselves;
     - `paths`: names files or folders, which a run must not overwrite;

@@ -17,6 +17,7 @@ import numpy as np
 from anisoscope.accumulate.sums import sketched
 from anisoscope.errors import InputError, UsageError
 from anisoscope.geometry import corrections
+from anisoscope.geometry.rows import distinct_rows
 from anisoscope.inference.floor import HeldOut
 from anisoscope.inputs.stores.clients import is_url
 from anisoscope.inputs.vectors.source import READERS
@@ -219,13 +220,14 @@ def split_folds(part: Part) -> Split:
             do="leave out --group, or give more groups",
         )
     n_fit = sum(sums[name].n for name in rest)
+    held, repeated = _held([moments[name] for name in apart])
     found = Split(
         _fitted([sums[name] for name in rest]),
         _fitted(list(sums.values())),
-        _held([moments[name] for name in apart]),
+        held,
         n_fit,
         n,
-        (*left_out(list(sums.values())), *_unfit(list(moments.values()))),
+        (*left_out(list(sums.values())), *_unfit(list(moments.values())), *repeated),
     )
     check_directions(found.fitted, found.held.rows)
     return found
@@ -256,12 +258,16 @@ def _fitted(sums: Sequence[Sums]) -> corrections.Corrections:
     return corrections.fit_sums(np.sum([one.sum_x for one in sums], axis=0), second, sum(one.n for one in sums))
 
 
-def _held(moments: Sequence[Moments]) -> HeldOut:
+def _held(moments: Sequence[Moments]) -> tuple[HeldOut, list[str]]:
+    """Rows to judge on, each once, and what is said of the others: a copy is neither unrelated nor a match."""
     samples = [one.reservoir.sample() for one in moments]
     kept = HELD_OUT // len(samples)
     rows = np.concatenate([sample.x[:kept] for sample in samples]).astype(float)
     keys, places = (np.concatenate([getattr(one, name)[:kept] for one in samples]) for name in ("keys", "positions"))
-    return HeldOut(rows, keys, places=places)
+    once = distinct_rows(rows)
+    repeated = len(rows) - len(once)
+    said = [f"{repeated} duplicated {'vector' if repeated == 1 else 'vectors'} left out of those held out"]
+    return HeldOut(rows[once], keys[once], places=places[once]), said if repeated else []
 
 
 def left_out(sums: Sequence[Any]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anisoscope.geometry.hubs import find_hubs
+from anisoscope.geometry.rows import distinct_rows
 from anisoscope.inference.hubs import SHOWN, hub_estimates
 from anisoscope.runs.job import Job
 from anisoscope.runs.story import Table, number
@@ -45,7 +46,7 @@ def _distinct(x: Any, keys: Any) -> tuple[Any, Any, int]:
     Copies are each other's nearest neighbours, and chance would make hubs of some.
     """
     x, keys = x[:SAMPLE], np.asarray(keys)[:SAMPLE]
-    kept = np.sort(np.unique(x, axis=0, return_index=True)[1])
+    kept = distinct_rows(x)
     return x[kept], keys[kept], len(x) - len(kept)
 
 

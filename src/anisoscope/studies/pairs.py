@@ -1,5 +1,8 @@
 """Labelled pairs: a table with the columns `query`, `document`, and `label` or `score` (without either, all related).
 
+Judgements of retrieval sets are read as they come: BEIR's tables (`query-id`, `corpus-id`, `score`), and TREC's lines
+of four words without a header (query, 0, document, label). These name queries and documents by id.
+
 With a model, queries and documents are texts, and the model embeds them. With files of vectors they are ids: of the
 column `--ids`, or the numbers of rows, of the files and, where `--queries` names some, of the queries.
 """
@@ -7,8 +10,10 @@ column `--ids`, or the numbers of rows, of the files and, where `--queries` name
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -30,13 +35,22 @@ if TYPE_CHECKING:
 
 QUERIES, DOCUMENTS = "pairs: queries", "pairs: documents"
 _SCORES = ("label", "score", "relevance")
-_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".txt", ".qrels", ".trec")
+_BY_ID = {"query-id": "query", "query_id": "query", "qid": "query"}
+_BY_ID |= dict.fromkeys(("corpus-id", "corpus_id", "document_id", "doc_id", "docid"), "document")
+_TREC = ("query-id", "iteration", "corpus-id", "label")
+_TRUTH = {"true": 1.0, "false": 0.0}
 
 
 class PairSettings(Settings):
     """Labelled pairs, and how they name rows or texts."""
 
-    pairs: str | None = option("Labelled pairs: a table of query, document, and label or score.", None, paths=True)
+    pairs: str | None = option(
+        "Labelled pairs: a table of query, document, and label or score, or qrels of BEIR or TREC.",
+        None,
+        short="--qrels",
+        paths=True,
+    )
     ids: str | None = option("Column of the ids that the pairs use (default: row numbers).", None)
     query_prompt: str | None = option(
         "Prompt of queries, by name or as words (default: --prompt, else the model's own for queries).", None
@@ -44,10 +58,10 @@ class PairSettings(Settings):
 
 
 class Pairs:
-    """The rows of a table of pairs."""
+    """The rows of a table of pairs; `by_id` where its columns say that they name queries and documents by id."""
 
-    def __init__(self, rows: list[tuple[str, str, float]], notes: Sequence[str] = ()) -> None:
-        self.rows, self.notes = rows, list(notes)
+    def __init__(self, rows: list[tuple[str, str, float]], notes: Sequence[str] = (), *, by_id: bool = False) -> None:
+        self.rows, self.notes, self.by_id = rows, list(notes), by_id
         self.queries = list(dict.fromkeys(query for query, _, _ in rows))
         self.documents = list(dict.fromkeys(document for _, document, _ in rows))
 
@@ -58,7 +72,9 @@ def read_pairs(path: Path | str) -> Pairs:
     if path.suffix.lower() not in _SUFFIXES or not path.is_file():
         raise UsageError("no such table of pairs", where=path, expected=f"a file: {' '.join(_SUFFIXES)}")
     rows: dict[tuple[str, str], float] = {}
-    records = list(_records(path))
+    given = list(_records(path))
+    records = [{_BY_ID.get(name, name): value for name, value in record.items()} for record in given]
+    by_id = any(name in _BY_ID for record in given[:1] for name in record)
     found = [name for name in _SCORES if any(name in record for record in records)]
     scored = found[0] if found else None
     for number, record in enumerate(records):
@@ -77,14 +93,15 @@ def read_pairs(path: Path | str) -> Pairs:
     if not any(score > 0 for score in rows.values()):
         raise InputError("no pair is related", where=path, expected="labels or scores above 0")
     notes = [f"relevance is read from {scored!r}; {', '.join(map(repr, found[1:]))} is not read"] if found[1:] else []
-    return Pairs([(query, document, score) for (query, document), score in rows.items()], notes)
+    return Pairs([(query, document, score) for (query, document), score in rows.items()], notes, by_id=by_id)
 
 
 def _label(given: Any, name: str, *, where: str) -> float:
     if given in (None, ""):
         raise InputError("a pair without a label, where others have one", where=where, expected=f"a number in {name!r}")
     try:
-        value = float(given)
+        value = _TRUTH.get(str(given).lower()) if isinstance(given, str) else None
+        value = float(given) if value is None else value
     except (TypeError, ValueError, OverflowError):
         value = float("nan")
     if not np.isfinite(value):
@@ -101,7 +118,12 @@ def _records(path: Path) -> Iterator[Mapping[str, Any]]:
             yield from pq.read_table(path).to_pylist()
             return
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            yield from _objects(stream, path) if kind == ".jsonl" else _cells(stream, "\t" if kind == ".tsv" else ",")
+            if kind == ".jsonl":
+                yield from _objects(stream, path)
+            elif kind in (".csv", ".tsv"):
+                yield from _cells(csv.reader(stream, delimiter="\t" if kind == ".tsv" else ",", strict=True))
+            else:
+                yield from _cells(line.split() for line in stream)
     except (ValueError, csv.Error) as error:
         raise InputError("the table of pairs cannot be read", where=path, got=str(error).partition("\n")[0]) from error
 
@@ -116,10 +138,15 @@ def _objects(stream: TextIO, path: Path) -> Iterator[Mapping[str, Any]]:
             yield record
 
 
-def _cells(stream: TextIO, delimiter: str) -> Iterator[Mapping[str, Any]]:
-    """The rows of a CSV file by the names in its header; a row of another length has lost or gained a comma."""
-    records = filter(None, csv.reader(stream, delimiter=delimiter, strict=True))
+def _cells(lines: Iterable[list[str]]) -> Iterator[Mapping[str, Any]]:
+    """The rows of a file by the names in its header; a row of another length has lost or gained a comma.
+
+    TREC's judgements have no header: four cells, the last of which is a number.
+    """
+    records = filter(None, lines)
     header = next(records, [])
+    if len(header) == len(_TREC) and re.fullmatch(r"[+-]?\d+", header[-1]):
+        records, header = chain([header], records), list(_TREC)
     if len(set(header)) < len(header):
         raise ValueError("two columns have the same name")
     for number, record in enumerate(records):
@@ -157,6 +184,12 @@ def pick_texts(job: Job, model: OpenModel, pairs: Pairs) -> Collected:
     from anisoscope.runs.work.observers.picks import TextPicks
     from anisoscope.studies.folds import for_queries
 
+    if pairs.by_id:
+        raise UsageError(
+            "these pairs name queries and documents by id, and a model reads texts",
+            where=job.settings.pairs,
+            do="give files of vectors with --ids, or a table of texts with the columns query and document",
+        )
     found: Collected = {}
     sides = ((QUERIES, for_queries(job, model), pairs.queries), (DOCUMENTS, model, pairs.documents))
     for label, led, texts in sides:
@@ -185,22 +218,26 @@ def labelled(pairs: Pairs, collected: Mapping[str, Part]) -> tuple[Labelled | No
     if not related:
         raise InputError(
             "no related pair has vectors",
-            got=f"{lost} pairs without",
+            got=f"{_pairs(lost)} without",
             do="name the column of ids with --ids; without it ids are row numbers",
         )
     absent = sum(sequence_key(q) not in x[QUERIES] or sequence_key(d) not in x[DOCUMENTS] for q, d, _ in asked)
     notes = list(pairs.notes)
     if absent:
-        notes.append(f"{absent} pairs left out: a query or a document has no vector")
+        notes.append(f"{_pairs(absent)} left out: a query or a document has no vector")
     if lost > absent:
-        notes.append(f"{lost - absent} pairs left out: a vector is zero, not finite or too large to have a norm")
+        notes.append(f"{_pairs(lost - absent)} left out: a vector is zero, not finite or too large to have a norm")
     if len(asked) < len(pairs.rows):
-        notes.append(f"{len(pairs.rows) - len(asked)} pairs left out: the document is the query itself")
+        notes.append(f"{_pairs(len(pairs.rows) - len(asked))} left out: the document is the query itself")
     table = np.array([(q, d) for q, d, _ in kept], dtype=np.int64)
     scores = np.array([score for _, _, score in kept])
     keys, itself = sequence_keys(queries), np.array([-1 if apart else documents.get(query, -1) for query in queries])
     vectors = _matrix(queries, x[QUERIES]), _matrix(documents, x[DOCUMENTS])
     return Labelled(*vectors, table, scores, keys, itself, tuple(documents)), notes
+
+
+def _pairs(count: int) -> str:
+    return "1 pair" if count == 1 else f"{count} pairs"
 
 
 def kinds() -> dict[str, Any]:

@@ -313,6 +313,21 @@ def test_tiles_do_not_change_anything() -> None:
         torch.testing.assert_close(probabilities(one), probabilities(other))
 
 
+def test_every_thread_has_sequences_of_its_own() -> None:
+    module, inputs = _module("llama"), _inputs("llama")
+    before, blocks, found = torch.get_num_threads(), {}, {}
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            (_, call), *_ = _capture(module, inputs)[1]
+            blocks[threads] = [block.stop - block.start for block in call.blocks()]
+            found[threads] = probabilities(call)
+    finally:
+        torch.set_num_threads(before)
+    assert blocks == {1: [3], 2: [2, 2], 3: [1, 1, 1]}  # a slice may end behind the last sequence
+    assert all(found[threads].equal(found[1]) for threads in (2, 3))
+
+
 # -- coming and going --------------------------------------------------------------------------------------------------
 
 

@@ -226,6 +226,19 @@ def test_layers_come_in_their_order_however_their_sums_were_kept() -> None:
     assert found == ["block.0", "block.1", "encoder.block.1", "block.2", "block.10", "decoder.block.0"]
 
 
+@pytest.mark.parametrize("name", ["bert", "t5"])  # t5: layers of other keys and other counts
+def test_layers_that_are_read_together_have_the_rows_that_each_has_alone(name: str) -> None:
+    sums, rows = measured(name)
+    for site, cloud in sums.heads.items():
+        alone = attention_rows({site: cloud}, {site: sums.rows[site]})
+        together = [row for row in rows if row.site == site or row.site.startswith(f"{site}.head.")]
+        for one, other in zip(alone, together, strict=True):
+            assert (one.metric, one.head, one.n, one.note) == (other.metric, other.head, other.n, other.note)
+            for number in ("value", "low", "high", "null"):
+                mine, theirs = getattr(one, number), getattr(other, number)
+                assert mine == (theirs if theirs is None else pytest.approx(theirs, rel=1e-12, abs=1e-14))
+
+
 def test_few_sequences_have_no_interval() -> None:
     model = model_of("bert")
     batches = make_batches(model, source_of("text"), length=24, limit=2)

@@ -196,7 +196,9 @@ def test_a_model_reads_the_sentences_of_the_package_by_topic(tmp_path):
     assert found.data["name"] == "embedded sentences"
     assert "of different groups" in str(found.protocol)
     n = next(row for row in found.rows if row.metric == "floor_mean").n
-    assert n % 100 == 0  # ten of one topic with ten of another
+    m = next(row for row in found.rows if row.metric == "nearest_mean").n
+    assert 0 < n < m * (m - 1) / 2  # two of one topic are no pair
+    assert "duplicated vectors left out of those held out" in " ".join(found.notes)  # most words are unknown to it
     with pytest.raises(UsageError, match="queries are texts"):
         anisoscope.calibrate(str(folder), queries=np.ones((3, 16)))
 
@@ -261,3 +263,17 @@ def test_with_labelled_pairs_the_gain_in_search_decides_whatever_the_threshold_d
     assert "nDCG@10 is 0.600 as it is. Centring helps most: +0.050" in said
     assert said.endswith("Beware: whitening costs 0.200.")
     assert "nothing is worth doing" in advice([*RAW, *correction("whitened", 0.32, gain=0.005)])
+
+
+def test_copies_are_neither_unrelated_pairs_nor_best_matches():
+    x = np.random.default_rng(5).standard_normal((600, 24)) + 0.5
+    both = np.concatenate([x, x[:300]])
+    found = anisoscope.calibrate(both, rate=[0.001])
+    (note,) = [note for note in found.notes if "duplicated" in note]
+    assert int(note.split()[0]) > 5
+    row = {(one.site, one.metric): one for one in found.rows if one.at in (None, 0.001)}
+    assert row["raw", "threshold"].value < 0.95
+    assert row["raw", "nearest_mean"].value == pytest.approx(
+        next(one.value for one in anisoscope.calibrate(x).rows if one.metric == "nearest_mean"), abs=0.03
+    )
+    assert not [note for note in anisoscope.calibrate(x).notes if "duplicated" in note]

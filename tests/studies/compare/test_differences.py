@@ -73,6 +73,14 @@ def test_identical_runs_differ_by_nothing_with_intervals_of_no_width(original):
     assert str(found.verdict).startswith("No average cosine changed")
 
 
+def test_the_interval_of_a_change_reaches_as_far_down_as_up(original):
+    found = anisoscope.compare(original, measured(perturbed(0.1)))
+    rows = [row for row in moved(found.rows) if row.low is not None and row.value]
+    assert any(row.value < 0 <= METRICS[row.metric].low for row in rows if METRICS[row.metric].low is not None)
+    for row in rows:
+        assert row.value - row.low == pytest.approx(row.high - row.value, rel=1e-9, abs=1e-12), row.metric
+
+
 def test_a_change_is_found_from_the_block_on_where_it_was_made(original):
     found = anisoscope.compare(original, measured(perturbed(1.0)))
     cosine = chosen(found)

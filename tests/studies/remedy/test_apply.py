@@ -67,7 +67,8 @@ NAMES = ["x.npy", "x.safetensors", "x.parquet", "x.arrow", "x.feather", "x.jsonl
 def test_every_format_is_written_as_it_came_with_the_repaired_vectors(tmp_path, remedy, name):
     source, out = written(tmp_path / name), tmp_path / f"out.{name}"
     column = "embedding" if name in ("x.parquet", "x.arrow", "x.feather", "x.safetensors") else None
-    assert apply_files(remedy, [source], out, column=column) == [(out, N, 0, 0, 0)]
+    (told,) = apply_files(remedy, [source], out, column=column)
+    assert told[:5] == (out, N, 0, 0, 0)
     found = np.concatenate([block.x for block in open_vectors(out, column=column).blocks()])
     np.testing.assert_allclose(found, remedy.transform(X), atol=2e-6)
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".partial")]
@@ -137,7 +138,7 @@ def test_rows_that_mean_nothing_are_counted(tmp_path, remedy, command_line):
     x[0, 0] = 0  # not the whole row
     np.save(tmp_path / "x.npy", x)
     [found] = apply_files(remedy, [tmp_path / "x.npy"], tmp_path / "y.npy")
-    assert found[1:] == (len(x), 2, 1, 0)
+    assert found[1:5] == (len(x), 2, 1, 0)
     remedy.save(tmp_path / "remedy.safetensors")
     ended = command_line(
         "remedy", "apply", tmp_path / "remedy.safetensors", tmp_path / "x.npy", "-o", tmp_path / "z.npy"
@@ -249,3 +250,25 @@ def test_the_three_commands_in_a_row(tmp_path, monkeypatch, capsys):
         main(["remedy", "export", "r", "--to", "fais", "-o", "x"])
     assert ended.value.code == 2
     assert 'did you mean "faiss"' in capsys.readouterr().err
+
+
+def test_vectors_of_another_scale_are_told(tmp_path: Path, remedy: Remedy, capsys: pytest.CaptureFixture[str]) -> None:
+    """A mean of unit vectors is nothing beside vectors of int8: the map would leave their drift as it is."""
+    loaded = Remedy.load(remedy.save(tmp_path / "r.safetensors"))
+    assert loaded.length == pytest.approx(float(np.square(X.astype(float)).sum(1).mean()) ** 0.5, rel=1e-3)
+    np.save(tmp_path / "same.npy", X)
+    np.save(tmp_path / "codes.npy", np.round(X * 20).astype(np.int8))
+    same, codes = (
+        apply_files(loaded, [tmp_path / f"{name}.npy"], tmp_path / "out.npy")[0] for name in ("same", "codes")
+    )
+    assert (same.scale, codes.scale) == (pytest.approx(1, abs=0.05), pytest.approx(20, rel=0.05))
+    assert (same.another_scale, codes.another_scale) == (False, True)
+    main(
+        ["remedy", "apply", str(tmp_path / "r.safetensors"), str(tmp_path / "codes.npy"), "-o", str(tmp_path / "o.npy")]
+    )
+    assert "times as long as those that the remedy was fitted on" in capsys.readouterr().out
+
+
+def test_a_map_that_changes_nothing_fits_every_scale(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X * 50)
+    assert apply_files(Remedy("none").fit(X), [tmp_path / "x.npy"], tmp_path / "o.npy")[0].scale is None

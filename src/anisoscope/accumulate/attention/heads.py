@@ -92,7 +92,7 @@ class HeadCloud:
             raise InputError("other heads than before", got=tuple(x.shape), expected=f"{self.heads} heads of {self.d}")
         groups = torch.from_numpy(group_of(sequences, groups=self.groups))
         self.n.index_add_(0, groups, valid.sum(1).cpu())
-        for block in _blocks(x):
+        for block in cached_blocks(x):
             self._add(x[block].contiguous(), valid[block], groups[block])
         chosen = valid.cpu().numpy()
         flat = x.transpose(1, 2).flatten(2)  # (B, T, heads · d)
@@ -197,7 +197,7 @@ def _without(x: Tensor, hidden: Tensor | None) -> Tensor:
     return x if hidden is None else x.masked_fill(hidden, 0.0)
 
 
-def _blocks(x: Tensor) -> Iterator[slice]:
+def cached_blocks(x: Tensor) -> Iterator[slice]:
     """Slices of sequences that fit the cache."""
     size = max(1, _BLOCK // max(x[0].numel(), 1))
     return (slice(first, first + size) for first in range(0, len(x), size))

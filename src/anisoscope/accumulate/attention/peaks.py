@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anisoscope.accumulate.attention.heads import Positions, by_row
+from anisoscope.accumulate.attention.heads import Positions, by_row, cached_blocks
 from anisoscope.accumulate.keys import Keys
 from anisoscope.accumulate.maxima import Running
 
@@ -85,12 +85,12 @@ class Peaks(Running):
     def _add_means(self, call: ScoredPairs, valid: Tensor, seen: Tensor, scaling: float) -> None:
         sides = (("query", call.score_queries, valid, 1.0), ("key", call.score_keys, call.valid_keys, scaling))
         for side, x, kept, scale in sides:
-            for some, those in zip(x, kept, strict=True):  # one sequence stays in the cache
-                exact = some.contiguous().double()  # (heads, T, d)
-                exact = exact if bool(those.all()) else exact.masked_fill_(~those[:, None], 0.0)
-                flat = exact.flatten(1).unsqueeze(1)
-                self.arrays[f"sum_{side}"] += exact.sum(1).cpu().numpy() * scale
-                self.arrays[f"square_{side}"] += (flat @ flat.mT).flatten().cpu().numpy() * scale**2
+            for block in cached_blocks(x):
+                exact, those = x[block].contiguous().double(), kept[block]  # (b, heads, T, d)
+                exact = exact if bool(those.all()) else exact.masked_fill_(~those[:, None, :, None], 0.0)
+                flat = exact.flatten(2).unsqueeze(2)
+                self.arrays[f"sum_{side}"] += exact.sum(2).sum(0).cpu().numpy() * scale
+                self.arrays[f"square_{side}"] += (flat @ flat.mT).flatten(1).sum(0).cpu().numpy() * scale**2
         pairs = seen.masked_fill(~valid, 0).sum()
         self.arrays["counts"] += torch.stack([valid.sum(), call.valid_keys.sum(), pairs]).cpu().numpy()
 

@@ -40,7 +40,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anisoscope.accumulate.attention.heads import by_row, zeros
+from anisoscope.accumulate.attention.heads import by_row, cached_blocks, zeros
 from anisoscope.accumulate.attention.peaks import Peaks
 from anisoscope.accumulate.attention.score_bins import BINS, fold_cells
 from anisoscope.accumulate.attention.tiles import CallRows, Scored, read_rows
@@ -122,15 +122,15 @@ class Rows:
     def _add_values(self, call: Windowed, values: Tensor, counted: Tensor, group: Tensor) -> None:
         own = call.kind == "self" and values.shape[2] == counted.shape[1]
         norms, cosines = [], []
-        for number, some in enumerate(values):  # one sequence stays in the cache
-            exact = some.double()  # (key heads, Tk, d)
+        for block in cached_blocks(values):
+            exact = values[block].double()  # (b, key heads, Tk, d)
             norms.append(torch.linalg.vector_norm(exact, dim=-1))
             if own:
-                cosines.append(_cosines(call.context()[number], exact, norms[-1]))
-        self._add("value", group, _sum(torch.stack(norms), call.valid_keys))
+                cosines.append(_cosines(call.context()[block], exact, norms[-1]))
+        self._add("value", group, _sum(torch.cat(norms), call.valid_keys))
         self._add("values", group, call.valid_keys.sum(1))
         if own:
-            self._add("output", group, _sum(torch.stack(cosines), counted))
+            self._add("output", group, _sum(torch.cat(cosines), counted))
             self._add("output_rows", group, counted.sum(1))
 
     def _add_sequences(self, rows: CallRows, group: Tensor) -> None:
@@ -185,10 +185,11 @@ class Rows:
 
 
 def _cosines(out: Tensor, own: Tensor, norm: Tensor) -> Tensor:
-    """Of the outputs (T, heads, d) of one sequence with the own values (key heads, T, d) of these norms: (heads, T)."""
-    exact = out.transpose(0, 1).double()
-    dot = (exact.unflatten(0, (len(own), -1)) * own.unsqueeze(1)).sum(-1).flatten(0, 1)
-    norms = torch.linalg.vector_norm(exact, dim=-1), norm.repeat_interleave(len(exact) // len(own), 0)
+    """Of the outputs (b, T, heads, d) with the own values (b, key heads, T, d) of these norms: (b, heads, T)."""
+    exact = out.transpose(1, 2).double()
+    group = exact.shape[1] // own.shape[1]
+    dot = (exact.unflatten(1, (-1, group)) * own.unsqueeze(2)).sum(-1).flatten(1, 2)
+    norms = torch.linalg.vector_norm(exact, dim=-1), norm.repeat_interleave(group, 1)
     return dot / (norms[0].clamp(min=_LEAST) * norms[1].clamp(min=_LEAST))
 
 

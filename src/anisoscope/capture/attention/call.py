@@ -89,10 +89,16 @@ class AttentionCall:
     def _tiles(self) -> list[tuple[slice, slice, slice]]:
         batch, heads, queries, _ = self.score_queries.shape
         rows = min(self.query_chunk, queries)
-        sequences = max(1, _TILE // (heads * rows * self.score_keys.shape[2]))
+        sequences = max(1, min(_TILE // (heads * rows * self.score_keys.shape[2]), self._share))
         corners = ((b, q) for b in range(0, batch, sequences) for q in range(0, queries, rows))
         places = [(slice(b, b + sequences), slice(q, min(q + rows, queries))) for b, q in corners]
         return [(batch, rows, slice(0, self._reach(batch, rows))) for batch, rows in places]
+
+    @property
+    def _share(self) -> int:
+        """How many sequences leave every thread some: blocks are shared out among the threads of a CPU."""
+        alone = self.score_queries.device.type != "cpu"
+        return len(self.queries) if alone else -(-len(self.queries) // torch.get_num_threads())
 
     def _reach(self, batch: slice, rows: slice) -> int:
         """How many keys, from the first on, hold all that the rows of a tile see."""

@@ -44,12 +44,13 @@ def apply(
       anisoscope remedy apply remedy/ 'shards/*.parquet' --column embedding -o repaired/
     """
     from anisoscope.cli.output import print_json, say
+    from anisoscope.runs.story import number
     from anisoscope.studies.remedy.apply import apply_files
     from anisoscope.studies.remedy.estimator import Remedy
 
     written = apply_files(Remedy.load(remedy).side(side), files, out, column=column, force=force)
     if json:
-        fields = ("rows", "zero", "not_finite", "no_direction")
+        fields = ("rows", "zero", "not_finite", "no_direction", "scale")
         told = [{"file": str(one.path)} | {name: getattr(one, name) for name in fields} for one in written]
         print_json({"schema": 1, "written": told})
         return
@@ -59,6 +60,11 @@ def apply(
             say(f"note: {one.zero:,} were zero, and are now the direction of minus the mean: leave them out")
         if one.not_finite:
             say(f"note: {one.not_finite:,} have NaN or infinite entries, and are NaN")
+        if one.another_scale:
+            say(
+                f"note: these vectors are {number(one.scale)} times as long as those that the remedy was fitted on, "
+                "and the mean that it takes away is not theirs: bring both to one scale"
+            )
         if one.no_direction:
             say(f"note: {one.no_direction:,} have no direction after the remedy, and are zero: leave them out")
 

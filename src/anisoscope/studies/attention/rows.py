@@ -15,14 +15,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from anisoscope.accumulate.attention.heads import Heads
-from anisoscope.accumulate.attention.rows import SPREAD_GROUPS, Rows
+from anisoscope.accumulate.attention.rows import COUNTS, OF_LENGTHS, SPREAD_GROUPS, Rows
 from anisoscope.geometry.cosine import mean_cosine
 from anisoscope.geometry.drift import drift_ratio
 from anisoscope.geometry.missing import ratio
@@ -40,6 +40,10 @@ from anisoscope.studies.attention.peaks import peak_rows
 
 Array = NDArray[np.float64]
 _Told = tuple[str, float | None, str]  # name of a metric, its null, a note
+Part = TypeVar("Part")
+_OF_COUNTS = (*COUNTS, *OF_LENGTHS)  # of groups, all heads together
+_OF_CLOUD = ("total", "norm2", "unit", "norm")
+_AT_ONCE = 2**22  # numbers in the largest sums of layers that are read together
 
 
 def attention_rows(
@@ -57,12 +61,14 @@ def attention_rows(
     """
     blank = Row() if like is None else like
     layers = layers_of(heads) if layers is None else layers
+    sites = [site for site in layers if site in heads]
+    clouds, known = [heads[site] for site in sites], [rows[site] for site in sites if site in rows]
+    of_clouds = _each(clouds, _like_cloud, _of_heads)
+    of_rows = dict(zip((site for site in sites if site in rows), _each(known, _like_rows, _of_rows), strict=True))
     table: list[Row] = []
-    for site in (site for site in layers if site in heads):
-        cloud = heads[site]
+    for site, cloud, estimates in zip(sites, clouds, of_clouds, strict=True):
         here = replace(blank, site=site, layer=layers[site])
-        estimates = [*_of_heads(cloud), *(_of_rows(rows[site]) if site in rows else ())]
-        for estimate in estimates:
+        for estimate in (*estimates, *of_rows.get(site, ())):
             single = of_heads is None or estimate.metric in of_heads
             table += estimate.as_rows(here, group=cloud.group) if single else [estimate.layer_row(here)]
         table += peak_rows(rows[site].peaks, here) if site in rows else ()
@@ -128,55 +134,87 @@ def _join(*notes: str) -> str:
     return "; ".join(note for note in notes if note)
 
 
-def _estimates(formula: Callable[..., Any], *groups: Array, sizes: Array, told: Sequence[_Told]) -> list[_Estimate]:
-    """Formulas of group sums (g, …, heads), with jackknife intervals per head and for the mean over heads.
+def _each(
+    parts: Sequence[Part], like: Callable[[Part], Any], read: Callable[[Sequence[Part]], Iterator[list[_Estimate]]]
+) -> list[list[_Estimate]]:
+    """The estimates of each layer. Those of one `like` are read together: the same groups of the same sizes."""
+    kinds: dict[Any, list[int]] = {}
+    for place, part in enumerate(parts):
+        kinds.setdefault(like(part), []).append(place)
+    found: list[list[_Estimate]] = [[] for _ in parts]
+    for kind, places in kinds.items():
+        size = max(1, _AT_ONCE // kind[0])
+        for some in (places[first : first + size] for first in range(0, len(places), size)):
+            for estimates in read([parts[place] for place in some]):
+                for place, estimate in zip(some, estimates, strict=True):
+                    found[place].append(estimate)
+    return found
 
-    The formula gives (…, metrics, heads), a metric for each that `told` names: one call for all of them.
+
+def _like_cloud(heads: Heads) -> tuple[Any, ...]:
+    """Numbers in the largest sum, heads, and how many vectors each group has."""
+    queries, keys = heads.queries, heads.keys
+    counts = tuple(cloud.n.numpy().tobytes() for cloud in (queries, keys))
+    return (queries.total.numel(), queries.heads, keys.heads, *counts)
+
+
+def _like_rows(rows: Rows) -> tuple[Any, ...]:
+    """The same of rows: all sums that heads have in common."""
+    shared = tuple((name, rows.sums[name].numpy().tobytes()) for name in _OF_COUNTS if name in rows.sums)
+    return (rows.sums["spread"].numel(), rows.heads, rows.sums["spread"].shape, tuple(rows.sums), shared)
+
+
+def _estimates(
+    formula: Callable[..., Any], *groups: Array, sizes: Array, told: Sequence[_Told]
+) -> Iterator[list[_Estimate]]:
+    """Formulas of group sums (g, …, layers, heads), with jackknife intervals per head and for the mean over heads.
+
+    The formula gives (…, metrics, layers, heads), a metric for each that is `told` of: one call for all of them. Yields
+    one metric of all layers at a time.
     """
-    full = np.asarray(formula(*(sums.sum(0) for sums in groups)), np.float64)  # (metrics, heads)
-    left = np.asarray(formula(*(without_each(sums) for sums in groups)), np.float64)[sizes > 0]  # (g, metrics, heads)
+    full = np.asarray(formula(*(sums.sum(0) for sums in groups)), np.float64)  # (metrics, layers, heads)
+    left = np.asarray(formula(*(without_each(sums) for sums in groups)), np.float64)[sizes > 0]  # (g, …)
     filled, n = sizes[sizes > 0], round(float(sizes.sum()))
     low, high = jackknife(left, full, filled)
     means = full.mean(-1)
-    of_layer = jackknife(left.mean(-1), means, filled)
-    return [
-        _Estimate(
-            metric,
-            (full[place], low[place], high[place]),
-            (float(means[place]), float(of_layer[0][place]), float(of_layer[1][place])),
-            n,
-            null,
-            note,
-        )
-        for place, (metric, null, note) in enumerate(told)
-    ]
+    of_layer = np.stack([means, *jackknife(left.mean(-1), means, filled)], -1)  # (metrics, layers, 3)
+    of_heads = np.stack([full, low, high], 2)  # (metrics, layers, 3, heads)
+    for place, (metric, null, note) in enumerate(told):
+        yield [
+            _Estimate(metric, tuple(heads), tuple(layer.tolist()), n, null, note)
+            for heads, layer in zip(of_heads[place], of_layer[place], strict=True)
+        ]
 
 
 def _estimate(
     metric: str, formula: Callable[..., Any], *groups: Array, sizes: Array, null: float | None = None
-) -> _Estimate:
-    """One formula, which gives (…, heads)."""
-    alone = lambda *of_groups: np.asarray(formula(*of_groups), np.float64)[..., None, :]  # noqa: E731
-    return _estimates(alone, *groups, sizes=sizes, told=[(metric, null, "")])[0]
+) -> list[_Estimate]:
+    """One formula, which gives (…, layers, heads)."""
+    alone = lambda *of_groups: np.asarray(formula(*of_groups), np.float64)[..., None, :, :]  # noqa: E731
+    return next(_estimates(alone, *groups, sizes=sizes, told=[(metric, null, "")]))
 
 
-def _of_heads(heads: Heads) -> Iterator[_Estimate]:
-    queries, keys = heads.queries, heads.keys
-    n_query, n_key = _column(queries.n), _column(keys.n)  # (g, 1)
-    total_query, total_key = queries.total.numpy(), _paired(keys.total, heads.group)
-    sizes = {"query": n_query[:, 0], "key": n_key[:, 0]}
-    counts = {side: max(float(of_groups.sum()), 1.0) for side, of_groups in sizes.items()}
+def _of_heads(layers: Sequence[Heads]) -> Iterator[list[_Estimate]]:
+    """Every metric of queries and keys of layers that are alike, one metric of all of them at a time."""
+    queries, keys, group = layers[0].queries, layers[0].keys, layers[0].group
+    n_query, n_key = _column(queries.n), _column(keys.n)  # (g, 1, 1)
+    sums = {
+        "query": [_stacked([getattr(one.queries, name) for one in layers], 1) for name in _OF_CLOUD],
+        "key": [_stacked([getattr(one.keys, name) for one in layers], group) for name in _OF_CLOUD],
+    }
+    sizes = {"query": n_query[:, 0, 0], "key": n_key[:, 0, 0]}
+    total_query, total_key = sums["query"][0], sums["key"][0]
     found = _estimate("query_key_cosine", query_key_cosine, total_query, total_key, sizes=sizes["query"], null=0.0)
-    yield replace(found, null_sd=cosine_null_sd(queries.d))
+    yield [replace(one, null_sd=cosine_null_sd(queries.d)) for one in found]
     yield _estimate(
         "query_key_dot", query_key_dot, total_query, n_query, total_key, n_key, sizes=sizes["query"], null=0.0
     )
-    for side, cloud, n, group in (("query", queries, n_query, 1), ("key", keys, n_key, heads.group)):
-        total, norm2, unit = (_paired(sums, group) for sums in (cloud.total, cloud.norm2, cloud.unit))
-        null = 1 / counts[side]
+    for side, n in (("query", n_query), ("key", n_key)):
+        total, norm2, unit, norm = sums[side]
+        null = 1 / max(float(n.sum()), 1.0)
         yield _estimate(f"{side}_drift_ratio", drift_ratio, total, norm2, n, sizes=sizes[side], null=null)
         yield _estimate(f"{side}_mean_cosine", mean_cosine, unit, n, sizes=sizes[side], null=0.0)
-        yield _estimate(f"{side}_norm", ratio, _paired(cloud.norm, group), n, sizes=sizes[side])
+        yield _estimate(f"{side}_norm", ratio, norm, n, sizes=sizes[side])
 
 
 _MEANS: tuple[tuple[str, str, str, str | float | None], ...] = (
@@ -199,45 +237,45 @@ _MEANS: tuple[tuple[str, str, str, str | float | None], ...] = (
 """Metrics that are means: the sum, what it is divided by, and the null (of uniform attention where it is a sum)."""
 
 
-def _of_rows(rows: Rows) -> Iterator[_Estimate]:
-    sums = {name: tensor.numpy() for name, tensor in rows.sums.items()}
-    totals = {name: float(array.sum()) for name, array in sums.items()}
+def _of_rows(layers: Sequence[Rows]) -> Iterator[list[_Estimate]]:
+    """Every metric of the rows of layers that are alike, one metric of all of them at a time."""
+    shared = {name: layers[0].sums[name].numpy() for name in _OF_COUNTS if name in layers[0].sums}
+    totals = {name: float(array.sum()) for name, array in shared.items()}
     if not totals["rows"]:
         return
+    of = lambda name, group=1: _stacked([one.sums[name] for one in layers], group)  # noqa: E731
     sees = f"T = {totals['sink_length'] / max(totals['sink_sequences'], 1):.0f}"
     left_out = f"{totals['one_key_rows']:.0f} rows of one key left out" if totals["one_key_rows"] else ""
     means: dict[str, tuple[list[Array], list[_Told]]] = {}
     for metric, name, count, null in _MEANS:
-        if name in sums and totals.get(count):  # runs of earlier versions have fewer sums
+        if name in layers[0].sums and totals.get(count):  # runs of earlier versions have fewer sums
             null = totals[null] / totals["rows"] if isinstance(null, str) else null
             note = sees if count == "sink_sequences" else left_out if name.startswith("entropy") else ""
             of_count, told = means.setdefault(count, ([], []))
-            of_count.append(sums[name])
+            of_count.append(of(name))
             told.append((metric, null, note))
-    found: dict[str, _Estimate] = {}
+    found: dict[str, list[_Estimate]] = {}
     for count, (of_count, told) in means.items():
-        n = sums[count].astype(float)
-        estimates = _estimates(ratio, np.stack(of_count, 1), n[:, None, None], sizes=n, told=told)
-        found |= {estimate.metric: estimate for estimate in estimates}
+        n = shared[count].astype(float)
+        estimates = _estimates(ratio, np.stack(of_count, 1), n[:, None, None, None], sizes=n, told=told)
+        found |= {several[0].metric: several for several in estimates}
     yield from (found[metric] for metric, *_ in _MEANS if metric in found)
     if totals.get("values"):
-        group, keys = rows.heads // sums["value"].shape[1], sums["values"][:, None].astype(float)
-        yield _estimate("value_norm", ratio, np.repeat(sums["value"], group, axis=1), keys, sizes=keys[:, 0])
-    n = sums["rows"][:, None].astype(float)
-    yield _estimate("score_sd", _sd, sums["score"], sums["score_square"], n, sizes=n[:, 0])
-    yield from _of_scores(rows, sums)
+        group, keys = layers[0].heads // layers[0].sums["value"].shape[1], shared["values"].astype(float)
+        yield _estimate("value_norm", ratio, of("value", group), keys[:, None, None], sizes=keys)
+    n = shared["rows"].astype(float)
+    yield _estimate("score_sd", _sd, of("score"), of("score_square"), n[:, None, None], sizes=n)
+    yield from _of_scores(layers[0].heads // layers[0].sums["spread"].shape[1], n, of)
 
 
-def _of_scores(rows: Rows, sums: Mapping[str, NDArray[Any]]) -> list[_Estimate]:
+def _of_scores(group: int, rows: Array, of: Callable[..., Array]) -> Iterator[list[_Estimate]]:
     """Salience and content, with intervals from the coarser groups that hold `spread`."""
-    group = rows.heads // rows.sums["spread"].shape[1]
-    within, query, n = (_coarse(sums[name]) for name in ("within", "query", "rows"))
-    spread = np.repeat(sums["spread"], group, axis=1)
-    given = (within, spread, sums["spread_query"], query, n[:, None].astype(float))
+    within, query, n = (_coarse(sums) for sums in (of("within"), of("query"), rows))
+    given = (within, of("spread", group), of("spread_query"), query, n[:, None, None])
     nulls = {"salience_share": 1 / max(float(n.sum()), 1.0)}
     parts = ("score_variance", "salience_variance", "content_variance", "cross_variance", "salience_share")
     told = [(metric, nulls.get(metric), "") for metric in parts]
-    return _estimates(lambda *sums: np.stack(split_variance(*sums), -2), *given, sizes=n.astype(float), told=told)
+    return _estimates(lambda *sums: np.stack(split_variance(*sums), -3), *given, sizes=n, told=told)
 
 
 def _sd(total: Array, square: Array, n: Array) -> Any:
@@ -250,13 +288,14 @@ def _coarse(groups: NDArray[Any]) -> NDArray[Any]:
     return groups.reshape(-1, SPREAD_GROUPS, *groups.shape[1:]).sum(0)
 
 
-def _paired(by_key_head: Tensor, group: int) -> Array:
-    """Sums (g, key heads, …) as (g, heads, …): each head has those of the key head that it reads."""
-    return np.repeat(by_key_head.numpy(), group, axis=1)
+def _stacked(by_layer: Sequence[Tensor], group: int) -> Array:
+    """Sums (g, key heads, …) of layers as (g, layers, heads, …): each head has those of the key head that it reads."""
+    sums = np.stack([one.numpy() for one in by_layer], 1)
+    return np.repeat(sums, group, axis=2) if group > 1 else sums
 
 
 def _column(counts: Tensor) -> Array:
-    return counts.numpy().astype(np.float64)[:, None]
+    return counts.numpy().astype(np.float64)[:, None, None]
 
 
 # -- directions --------------------------------------------------------------------------------------------------------

@@ -86,8 +86,11 @@ def _by_search(moved: Sequence[Row], value: dict[tuple[str, str], Row]) -> list[
         best = max(better, key=lambda row: row.value or 0.0)
         words, cost = WORDS[best.site].capitalize(), _cost(value, best.site)
         said.append(f"{words} helps most: {best.value:+.3f} ({interval(best)}){cost}.")
-    else:
+    elif any(row.low is not None for row in moved):
         said.append("No correction improves it by more than its interval: nothing is worth doing.")
+    else:
+        queries = "one query is" if moved[0].n == 1 else f"{moved[0].n} queries are"
+        said.append(f"Whether a correction improves it cannot be said: {queries} too few for an interval.")
     hurts = [f"{WORDS[row.site]} costs {-(row.value or 0):.3f}" for row in worse]
     return [*said, *([f"Beware: {' and '.join(hurts)}."] if hurts else [])]
 
@@ -158,7 +161,11 @@ def _threshold_table(rows: Sequence[Row], cells: dict[tuple[str, str, float | No
     names = ("threshold_conformal", "recall_at_threshold", "precision_at_threshold")
     rates = list(dict.fromkeys(row.at for row in rows if row.metric == names[0]))
     body = [[percent(rate), *(number(_value(cells.get(("raw", name, rate)))) for name in names)] for rate in rates]
-    return Table(("holds for new queries at", "threshold", "recall", "precision"), body)
+    lacking = {row.at: row.note for row in rows if row.metric == names[0] and row.site == "raw" and row.value is None}
+    caption = "; ".join(f"{percent(rate)} {note}" for rate, note in lacking.items() if note)
+    return Table(
+        ("holds for new queries at", "threshold", "recall", "precision"), body, caption=caption and f"{caption}."
+    )
 
 
 def _value(row: Row | None) -> float | None:

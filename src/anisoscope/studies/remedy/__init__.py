@@ -48,6 +48,8 @@ def collect(job: Job) -> Collected:
 
 def conclude(settings: RemedySettings, collected: Collected) -> Findings:
     """The map, what it does to held-out pairs, and what the other methods would do."""
+    import numpy as np
+
     from anisoscope.studies.remedy.choice import choose
     from anisoscope.studies.remedy.estimator import LEVELS
 
@@ -67,6 +69,8 @@ def conclude(settings: RemedySettings, collected: Collected) -> Findings:
     words = words_of(protocol)
     rows = [row_of(one, site=name, protocol=words) for name, ones in found.estimates.items() for one in ones]
     arrays = {**found.map.arrays, "floor.levels": LEVELS, "floor.values": found.floor}
+    if found.length is not None:
+        arrays["length"] = np.array([found.length])
     if found.query_mean is not None:
         arrays["mean.query"] = found.query_mean
     few = [] if split.n_fit >= 10 * d else [f"{split.n_fit} vectors in {d} dimensions: whitening needs ten times d"]

@@ -16,15 +16,27 @@ from anisoscope.runs.progress import track
 from anisoscope.runs.writing import guarded
 from anisoscope.studies.remedy.estimator import Remedy
 
+_LOOKED_AT = 64  # rows of a block whose length is compared with that of what the remedy was fitted on
+ALIKE = (0.5, 2.0)
+
 
 class Written(NamedTuple):
-    """A repaired file: its rows, and those that were zero and no longer are, are not finite, or became zero."""
+    """A repaired file: its rows, and those that were zero and no longer are, are not finite, or became zero.
+
+    `scale`: how many times as long its vectors are as those that the remedy was fitted on; missing where not known.
+    """
 
     path: Path
     rows: int
     zero: int
     not_finite: int
     no_direction: int
+    scale: float | None = None
+
+    @property
+    def another_scale(self) -> bool:
+        """Whether the mean that the remedy takes away is not that of such vectors."""
+        return self.scale is not None and not ALIKE[0] < self.scale < ALIKE[1]
 
 
 def apply_files(
@@ -48,17 +60,37 @@ def apply_files(
     with track("applying", total=total, unit="vectors") as bar:
         for path, target in zip(paths, targets, strict=True):
             odd: list[tuple[int, int, int]] = []  # by block: appended to by several threads
+            squares: list[float] = []
             with guarded(target, inputs=paths, force=force) as partial:
-                rows = rewrite(path, partial, _watched(remedy, odd), column=column, done=bar.advance)
-            written.append(Written(target, rows, *np.array([(0, 0, 0), *odd]).sum(axis=0).tolist()))
+                rows = rewrite(path, partial, _watched(remedy, odd, squares), column=column, done=bar.advance)
+            counts = np.array([(0, 0, 0), *odd]).sum(axis=0).tolist()
+            written.append(Written(target, rows, *counts, scale=_scale(squares, remedy.length)))
     return written
 
 
-def _watched(remedy: Remedy, odd: list[tuple[int, int, int]]) -> Callable[[np.ndarray], np.ndarray]:
-    """The remedy, counting the rows that mean nothing; the first column says which to look at."""
+def _mean_square(x: np.ndarray) -> list[float]:
+    """The mean squared norm of the rows that have one."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = np.square(x).sum(axis=1)
+    known = found[np.isfinite(found) & (found > 0)]
+    return [float(known.mean())] if len(known) else []
+
+
+def _scale(squares: list[float], length: float | None) -> float | None:
+    return float(np.mean(squares)) ** 0.5 / length if squares and length else None
+
+
+def _watched(
+    remedy: Remedy, odd: list[tuple[int, int, int]], squares: list[float]
+) -> Callable[[np.ndarray], np.ndarray]:
+    """The remedy, counting the rows that mean nothing; the first column says which to look at.
+
+    `squares` are the mean squared norms of the first rows of every block.
+    """
 
     def transform(x: np.ndarray) -> np.ndarray:
         zero = _zero_rows(x)
+        squares.extend(_mean_square(x[:_LOOKED_AT].astype(float)))
         y = remedy.transform(x)
         lost = _zero_rows(y)
         odd.append((len(np.setdiff1d(zero, lost)), int(np.isnan(y[:, 0]).sum()), len(lost)))

@@ -53,6 +53,7 @@ class Chosen:
     estimates: Mapping[str, Sequence[Estimate]]
     sentence: str
     query_mean: NDArray[np.float64] | None = None
+    length: float | None = None  # of the rows that the map was fitted on: the root of their mean squared norm
 
 
 def choose(
@@ -91,7 +92,9 @@ def choose(
     final = split.whole.affine(best, dims=None if best == "none" else dims)
     floor = np.quantile(cosines["raw" if best == "none" else best], LEVELS)
     own = None if queries is None else queries.whole.mean if best != "none" else np.zeros(d)
-    return Chosen(best, final, floor, estimates, _sentence(estimates, best, asked_best=method == "best"), own)
+    length = None if best == "none" else split.whole.length  # a map that changes nothing fits every scale
+    said = _sentence(estimates, best, asked_best=method == "best")
+    return Chosen(best, final, floor, estimates, said, own, length)
 
 
 def _sides(

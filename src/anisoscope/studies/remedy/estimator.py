@@ -52,6 +52,7 @@ class Remedy:
     map: Affine | None = None
     floor: NDArray[np.float64] | None = None  # cosines of unrelated pairs at LEVELS, after the map
     query_mean: NDArray[np.float64] | None = None  # what queries are centred on, where they were given apart
+    length: float | None = None  # of the vectors that it was fitted on: the root of their mean squared norm
     about: dict[str, Any] = field(default_factory=dict)
     _sums: dict[str, Any] = field(default_factory=dict, repr=False)  # of documents (rows), and of queries
 
@@ -157,7 +158,7 @@ class Remedy:
         self.fitted()
         if self.query_mean is None:
             raise UsageError("this remedy is the same for both sides", do="fit it with --queries, or leave out --side")
-        return replace(self, map=replace(self.fitted(), mean=self.query_mean), query_mean=None)
+        return replace(self, map=replace(self.fitted(), mean=self.query_mean), query_mean=None, length=None)
 
     def fit_transform(
         self, x: ArrayLike, y: Any = None, *, groups: Sequence[Any] | None = None
@@ -204,6 +205,7 @@ class Remedy:
             sides = {side: split_folds(Part({OBSERVER: sums})) for side, sums in self._sums.items()}
             found = choose(sides["rows"], self.method, self.dims, queries=sides.get("queries"))
             self.map, self.floor, self.query_mean = found.map, found.floor, found.query_mean
+            self.length = found.length
             self.about |= {"method": found.method, "sentence": found.sentence}
         return self.map
 
@@ -213,6 +215,7 @@ class Remedy:
         """The arrays that are stored."""
         made = self.fitted()
         kept = made.arrays if self.query_mean is None else made.arrays | {"mean.query": self.query_mean}
+        kept = kept if self.length is None else kept | {"length": np.array([self.length])}
         return kept if self.floor is None else kept | {"floor.levels": LEVELS, "floor.values": self.floor}
 
     def save(self, path: str | Path) -> Path:
@@ -247,7 +250,9 @@ class Remedy:
         if not all(np.isfinite(part).all() for part in (*kept.values(), *([] if own is None else [own]))):
             raise InputError("the remedy holds numbers that are not finite", where=where, do="fit it anew")
         method = str(about.get("method", "none"))
-        return cls(method, map=made, floor=arrays.get("floor.values"), query_mean=own, about=dict(about))
+        length = float(arrays["length"][0]) if "length" in arrays else None  # earlier versions did not keep it
+        floor = arrays.get("floor.values")
+        return cls(method, map=made, floor=floor, query_mean=own, length=length, about=dict(about))
 
 
 def _read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
