@@ -39,6 +39,13 @@ def test_every_command_explains_itself(command, name: str) -> None:
     assert f"anisoscope {name}" in ended.out.split("Example", 1)[-1]
 
 
+def test_a_group_of_commands_is_listed_like_all_commands(command) -> None:
+    ended = command("remedy", "--help")
+    assert {"fit", "apply", "export"} <= {line.split()[0] for line in ended.out.splitlines() if line.startswith("  ")}
+    assert not {"╭", "<bool>", "..."} & set(ended.out.replace("ARGS]...", "").split())
+    assert "│" not in ended.out
+
+
 def test_nothing_at_all_prints_the_help(command) -> None:
     ended = command()
     assert "Usage:" in ended.out + ended.err

@@ -12,7 +12,7 @@ import torch
 from anisoscope.accumulate.moments import Moments
 from anisoscope.inference.cloud import Cloud, measure_cloud
 from anisoscope.inference.estimates import Estimate
-from anisoscope.inference.verdict import Thresholds, Verdict, verdict, verdict_of_many
+from anisoscope.inference.verdict import Number, Thresholds, Verdict, verdict, verdict_of_many
 
 D = 40
 
@@ -188,6 +188,14 @@ def test_many_sites_are_counted_and_the_largest_is_named() -> None:
     assert "largest at block.2" in found.sentence
     one = measured(normal(1000)).verdict
     assert verdict_of_many({"block.0": one}) == one
+
+
+def test_every_site_counts_once_and_further_words_stand_in_brackets() -> None:
+    flat = Verdict(("drifted", "few-dimensional"), (Number("mean_cosine", 0.5),), "")
+    weak = Verdict(("weakly anisotropic",), (Number("mean_cosine", 0.07),), "")
+    found = verdict_of_many({"block.0": flat, "block.1": weak, "block.2": Verdict(("drifted",), flat.numbers, "")})
+    assert found.sentence.startswith("Drifted at 2 of 3 sites (1 also few-dimensional), weakly anisotropic at 1;")
+    assert found.words[-1] == "weakly anisotropic at 1 of 3 sites"
 
 
 def test_a_narrow_interval_keeps_its_width_in_the_sentence() -> None:

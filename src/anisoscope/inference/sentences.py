@@ -134,11 +134,20 @@ def _value(numbers: Numbers, name: str) -> float | None:
     return numbers[name].value if name in numbers else None
 
 
-def sentence_on_many(counts: Mapping[str, int], total: int, site: str | None, largest: Number | None) -> str:
-    """One sentence for the sites of a model, from how many of them got which word."""
+def _besides(counts: Mapping[str, int]) -> str:
+    words = ", ".join(f"{count} also {word}" for word, count in counts.items())
+    return f" ({words})" if words else ""
+
+
+def sentence_on_many(
+    counts: Mapping[str, int], besides: Mapping[str, Mapping[str, int]], site: str | None, largest: Number | None
+) -> str:
+    """One sentence for the sites of a model, from how many of them got which word first, and which ones besides."""
     (word, count), *others = counts.items()
-    known = f"{word} at {'all' if count == total else f'{count} of'} {total} sites"
-    parts = ", ".join([known[0].upper() + known[1:], *(f"{word} at {count}" for word, count in others)])
+    total = sum(counts.values())
+    known = f"{word} at {'all' if count == total else f'{count} of'} {total} sites{_besides(besides[word])}"
+    told = [f"{word} at {count}{_besides(besides[word])}" for word, count in others]
+    parts = ", ".join([known[0].upper() + known[1:], *told])
     if largest is None or largest.value is None:
         return f"{parts}."
     value, low, high = apart(largest.value, largest.low, largest.high)

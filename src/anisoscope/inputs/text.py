@@ -108,7 +108,7 @@ def _standard_input(documents: str) -> MemorySource[Document]:
     items = [Document(f"stdin#{number}", text) for number, text in enumerate(texts)]
     source = MemorySource(items, modality="text", name="stdin")
     if documents == "auto":
-        source.notes.append(("stdin", f"documents by the rule {rule!r}"))
+        source.notes.append(("stdin", f"split into documents by the rule {rule!r}"))
     return source
 
 
@@ -138,7 +138,7 @@ class TextFiles(FileSource[Document]):
         with open_file(file.path) as stream:
             rule = _rule(self.documents, stream.read(PEEK), files=len(self.files))
         if self.documents == "auto" and rule != "file":
-            self.note(file, f"documents by the rule {rule!r}")
+            self.note(file, f"split into documents by the rule {rule!r}")
         with open_file(file.path) as stream:
             for number, text in enumerate(split(decode_lines(stream), rule)):
                 yield Document(file.key if rule == "file" else f"{file.key}#{number}", text)
