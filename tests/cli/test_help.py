@@ -58,3 +58,11 @@ def test_the_version(command) -> None:
 def test_the_package_runs_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "anisoscope", "--version"], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == (f"anisoscope {anisoscope.__version__}\n", "")
+
+
+def test_the_models_stand_on_one_line_each_and_our_choices_below(command, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = command("models", "--modality", "vision").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len([line for line in lines if "vision" in line]) == 9
+    assert "our choice for ViT: the base size, patches of 16" in lines
