@@ -198,6 +198,11 @@ def test_every_site_counts_once_and_further_words_stand_in_brackets() -> None:
     assert found.words[-1] == "weakly anisotropic at 1 of 3 sites"
 
 
+def test_a_cosine_without_interval_is_said_to_have_none() -> None:
+    sites = {f"block.{k}": measured(normal(1000) + k, np.repeat([0, 1], 500)).verdict for k in (1, 2)}
+    assert verdict_of_many(sites).sentence.endswith("(no interval from 2 sequences).")
+
+
 def test_a_narrow_interval_keeps_its_width_in_the_sentence() -> None:
     found = measured(normal(1000) + 2.0).verdict
     value, low, high = re.findall(r"cosine ([\d.]+) .*interval ([\d.]+) to ([\d.]+)", found.sentence)[0]

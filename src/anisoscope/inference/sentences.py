@@ -58,8 +58,14 @@ def _support(numbers: Numbers) -> str:
     if cosine.low is not None:
         _, low, high = apart(cosine.value, cosine.low, cosine.high)
         return f"95 % interval {low} to {high}"
-    known = "no interval" if sequences is None else f"no interval from {sequences:.0f} sequences"
+    known = _no_interval(sequences)
     return known if p is None else f"{known}, Rayleigh p {'< 1e-12' if p < 1e-12 else f'= {p:.1g}'}"
+
+
+def _no_interval(sequences: float | None) -> str:
+    if sequences is None:
+        return "no interval"
+    return f"no interval from {sequences:.0f} sequence{'' if sequences == 1 else 's'}"
 
 
 def short(value: float | None) -> str:
@@ -140,9 +146,16 @@ def _besides(counts: Mapping[str, int]) -> str:
 
 
 def sentence_on_many(
-    counts: Mapping[str, int], besides: Mapping[str, Mapping[str, int]], site: str | None, largest: Number | None
+    counts: Mapping[str, int],
+    besides: Mapping[str, Mapping[str, int]],
+    site: str | None,
+    largest: Number | None,
+    sequences: float | None = None,
 ) -> str:
-    """One sentence for the sites of a model, from how many of them got which word first, and which ones besides."""
+    """One sentence for the sites of a model, from how many of them got which word first, and which ones besides.
+
+    `sequences`: those that the largest cosine is of, named where they are too few for an interval.
+    """
     (word, count), *others = counts.items()
     total = sum(counts.values())
     known = f"{word} at {'all' if count == total else f'{count} of'} {total} sites{_besides(besides[word])}"
@@ -151,5 +164,5 @@ def sentence_on_many(
     if largest is None or largest.value is None:
         return f"{parts}."
     value, low, high = apart(largest.value, largest.low, largest.high)
-    ends = "" if largest.low is None else f" ({low} to {high})"
+    ends = f" ({_no_interval(sequences)})" if largest.low is None else f" ({low} to {high})"
     return f"{parts}; the average cosine is largest at {site}: {value}{ends}."

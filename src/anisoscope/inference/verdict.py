@@ -188,5 +188,8 @@ def verdict_of_many(verdicts: Mapping[str, Verdict]) -> Verdict:
     site = max(known, key=lambda site: known[site].value or 0.0, default=None)
     largest = None if site is None else known[site]
     words = tuple(f"{word} at {count} of {len(verdicts)} sites" for word, count in ordered.items())
-    sentence = sentence_on_many(dict(first.most_common()), besides, site, largest)
+    sequences = None if site is None else verdicts[site].number("sequences")
+    sentence = sentence_on_many(
+        dict(first.most_common()), besides, site, largest, None if sequences is None else sequences.value
+    )
     return Verdict(words, () if largest is None else (largest,), sentence)
