@@ -55,11 +55,19 @@ def open_text(
     items = list(where)
     if items and all(isinstance(item, Path) or is_url(item) for item in items):
         return _text_files(items, documents, column)
-    if any(isinstance(item, str) and _is_place(item) for item in items[:LOOK_AT]):
-        if not all(isinstance(item, str) and _is_place(item) for item in items):
-            raise UsageError("texts and names of files in one list", got=items[:3], do="name files with `Path`")
+    places = [item for item in items[:LOOK_AT] if isinstance(item, str) and _is_place(item)]
+    if places and all(isinstance(item, str) and _is_place(item) for item in items):
         return cast("Source[Document]", open_places(items, "text", documents=documents, column=column))
+    if places and not _are_words(places, items):
+        do = "name files with `Path`, give texts as (key, text) pairs"
+        raise UsageError("texts and names of files in one list", got=items[:3], do=do)
     return _listed(items)
+
+
+def _are_words(places: Sequence[str], items: Sequence[Any]) -> bool:
+    """Whether what exists under these names is a coincidence: plain words in a list that has sentences too."""
+    sentences = any(isinstance(item, str) and " " in item.strip() and item not in places for item in items)
+    return sentences and all(place.isalnum() for place in places)
 
 
 def _is_place(text: str) -> bool:
