@@ -395,14 +395,3 @@ def test_a_name_that_stands_twice_in_a_json_object_is_refused(tmp_path):
     source = open_text(tmp_path / "x.jsonl")
     assert [document.text for document in source] == ["one"]
     assert source.unreadable == [("x.jsonl", "line 2 is not JSON: 'text' stands twice")]
-
-
-def test_a_word_beside_sentences_is_a_text_whatever_folder_is_called_like_it(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "texts").mkdir()
-    (tmp_path / "a.txt").write_text("words")
-    said = ["a fixed probe", "of a few", "texts"]
-    assert [document.text for document in open_text(said)] == said
-    for mixed in (["a.txt", "of a few"], ["texts", "txets"]):
-        with pytest.raises(UsageError, match="texts and names of files in one list"):
-            open_text(mixed)
