@@ -56,7 +56,7 @@ class VariantsSettings(Settings):
     """What `anisoscope variants` is asked."""
 
     data: list[str] = option(
-        "Text to train on (may be repeated), unless the plan names it.", [], short="-d", paths=True
+        "Text to train on, unless the plan names it.", [], short="-d", paths=True
     )
     compare: Literal["attention", "objectives"] = option("Kinds of attention, or objectives.", "attention")
     plan: str | dict[str, dict[str, Any]] | None = option(
