@@ -198,6 +198,17 @@ def test_every_site_counts_once_and_further_words_stand_in_brackets() -> None:
     assert found.words[-1] == "weakly anisotropic at 1 of 3 sites"
 
 
+def test_few_dimensions_do_not_say_that_the_others_are_empty() -> None:
+    """One direction with half of the variance: a participation ratio below d/10, and half of it everywhere else."""
+    d = 96
+    x = np.random.default_rng(0).standard_normal((4000, d))
+    x[:, 0] *= np.sqrt(d - 1)
+    found = measured(x).verdict
+    assert "few-dimensional" in found.words
+    assert "next to nothing" not in found.sentence
+    assert re.search(r"as uneven as if it filled 3\.\d+ of 96 dimensions \(isotropic: 96\)", found.sentence)
+
+
 def test_a_cosine_without_interval_is_said_to_have_none() -> None:
     sites = {f"block.{k}": measured(normal(1000) + k, np.repeat([0, 1], 500)).verdict for k in (1, 2)}
     assert verdict_of_many(sites).sentence.endswith("(no interval from 2 sequences).")

@@ -34,7 +34,7 @@ def _of_word(word: str, numbers: Numbers, things: str, limits: Thresholds) -> st
     if word == "dominated by outlier dimensions":
         return _outliers(numbers, limits)
     if word == "few-dimensional":
-        return f"{_dimensions(numbers)}, so most directions carry next to nothing"
+        return f"{_dimensions(numbers)}, so some directions hold far more than others"
     if word == "too few samples to say":
         return _why_too_few(numbers, things, limits)
     if word == "cannot say":
@@ -125,7 +125,7 @@ def _dimensions(numbers: Numbers) -> str:
     if ratio is None or d is None:
         return ""
     ratio = min(ratio, d)  # an unbiased estimate may lie beyond
-    return f"the variance spreads over about {ratio:.3g} of {d:.0f} dimensions (isotropic: {d:.0f})"
+    return f"the variance is as uneven as if it filled {ratio:.3g} of {d:.0f} dimensions (isotropic: {d:.0f})"
 
 
 def _why_too_few(numbers: Numbers, things: str, limits: Thresholds) -> str:

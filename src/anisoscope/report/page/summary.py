@@ -22,7 +22,7 @@ from anisoscope.runs.table import Row
 KINDS = {
     "drifted": ("drift", "the vectors share a direction"),
     "dominated by outlier dimensions": ("outlier dimensions", "a few coordinates dominate"),
-    "few-dimensional": ("few dimensions", "the variance lies in few directions"),
+    "few-dimensional": ("few dimensions", "some directions hold far more variance than others"),
     "weakly anisotropic": ("weak", "neither isotropic nor past a threshold"),
     "isotropic": ("isotropic", "directions and variance are spread evenly"),
     "no drift seen; spectrum not measured": ("no drift", "the average cosine is small; the spectrum was not measured"),
