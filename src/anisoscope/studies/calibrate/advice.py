@@ -68,10 +68,8 @@ def _by_threshold(thresholds: dict[str, Row], value: dict[tuple[str, str], Row])
         said.append(f"{words}{cost}; only labelled pairs (--pairs) can tell whether search improves.")
     else:
         said.append("No correction lowers the threshold by more than its interval.")
-    worse = [
-        f"{WORDS[site]} raises it to {cosine(row.value or 0.0)}" for site, row in others.items() if _below(raw, row)
-    ]
-    return [*said, *([f"Beware: {' and '.join(worse)}."] if worse else [])]
+    worse = [f"{WORDS[site]} ({cosine(row.value or 0.0)})" for site, row in others.items() if _below(raw, row)]
+    return [*said, *([f"Beware: it rises with {', '.join(worse)}."] if worse else [])]
 
 
 def _to(site: str, best: Row, others: dict[str, Row]) -> str:
