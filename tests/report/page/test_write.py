@@ -164,6 +164,13 @@ def test_a_folder_that_a_command_named_is_called_after_its_subject(tmp_path):
     assert "vectors-words.npy-89abcdef" in Elements(page).text  # in the provenance
 
 
+def test_a_run_that_is_called_like_its_model_is_not_named_twice(tmp_path):
+    made = report_runs.layers_run(tmp_path / "measure-a-0123abcd", ("a",), layers=1)
+    named = report_runs.layers_run(tmp_path / "mine", ("a",), layers=1)
+    labels = run_labels([made, named])
+    assert [subject.label for subject in find_subjects([made, named], labels)] == ["a", "a · mine"]
+
+
 def test_a_lone_card_does_not_repeat_the_sentence_above_it(tmp_path):
     run = report_runs.advise_run(tmp_path / "run")
     said = verdict_of(run)

@@ -79,7 +79,7 @@ def find_subjects(runs: Sequence[Run], labels: Sequence[str]) -> list[Subject]:
     seen: Counter[str] = Counter()
     subjects = []
     for (i, model), name in zip(pairs, names, strict=True):
-        label = f"{name} · {labels[i]}" if often[name] > 1 and model else name
+        label = f"{name} · {labels[i]}" if often[name] > 1 and model and labels[i] != name else name
         turn = looks[name] // len(PALETTE) + seen[name]
         subjects.append(Subject(i, model, label, looks[name], DASHES[turn % len(DASHES)]))
         seen[name] += 1
