@@ -53,6 +53,8 @@ def models(
         ]
         print_json({"models": found})
         return
+    from textwrap import fill
+
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -67,10 +69,11 @@ def models(
         several = f" … seed_{len(seeds) - 1}" if entry in seeds[:1] and len(seeds) > 1 else ""
         figures, here = ", ".join(entry.figures), "yes" if where else ""
         table.add_row(f"{entry.id}{several}", entry.modality, figures, here)
-    Console().print(table)
+    console = Console()
+    console.print(table)
     for entry, _ in entries:
         if entry.our_choice:
-            typer.echo(f"our choice for {entry.label}: {entry.our_choice}")
+            typer.echo(fill(f"our choice for {entry.label}: {entry.our_choice}", console.width, subsequent_indent="  "))
     typer.echo(f"{sum(where is not None for _, where in entries)} of {len(entries)} are at hand (mirror or hub cache).")
 
 
