@@ -39,6 +39,13 @@ def test_every_command_explains_itself(command, name: str) -> None:
     assert f"anisoscope {name}" in ended.out.split("Example", 1)[-1]
 
 
+def test_a_group_of_commands_is_listed_like_all_commands(command) -> None:
+    ended = command("remedy", "--help")
+    assert {"fit", "apply", "export"} <= {line.split()[0] for line in ended.out.splitlines() if line.startswith("  ")}
+    assert not {"╭", "<bool>", "..."} & set(ended.out.replace("ARGS]...", "").split())
+    assert "│" not in ended.out
+
+
 def test_nothing_at_all_prints_the_help(command) -> None:
     ended = command()
     assert "Usage:" in ended.out + ended.err
@@ -51,3 +58,11 @@ def test_the_version(command) -> None:
 def test_the_package_runs_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "anisoscope", "--version"], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == (f"anisoscope {anisoscope.__version__}\n", "")
+
+
+def test_the_models_stand_on_one_line_each_and_our_choices_below(command, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = command("models", "--modality", "vision").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len([line for line in lines if "vision" in line]) == 9
+    assert "our choice for ViT: the base size, patches of 16" in lines

@@ -12,7 +12,7 @@ import torch
 from anisoscope.accumulate.moments import Moments
 from anisoscope.inference.cloud import Cloud, measure_cloud
 from anisoscope.inference.estimates import Estimate
-from anisoscope.inference.verdict import Thresholds, Verdict, verdict, verdict_of_many
+from anisoscope.inference.verdict import Number, Thresholds, Verdict, verdict, verdict_of_many
 
 D = 40
 
@@ -188,6 +188,30 @@ def test_many_sites_are_counted_and_the_largest_is_named() -> None:
     assert "largest at block.2" in found.sentence
     one = measured(normal(1000)).verdict
     assert verdict_of_many({"block.0": one}) == one
+
+
+def test_every_site_counts_once_and_further_words_stand_in_brackets() -> None:
+    flat = Verdict(("drifted", "few-dimensional"), (Number("mean_cosine", 0.5),), "")
+    weak = Verdict(("weakly anisotropic",), (Number("mean_cosine", 0.07),), "")
+    found = verdict_of_many({"block.0": flat, "block.1": weak, "block.2": Verdict(("drifted",), flat.numbers, "")})
+    assert found.sentence.startswith("Drifted at 2 of 3 sites (1 also few-dimensional), weakly anisotropic at 1;")
+    assert found.words[-1] == "weakly anisotropic at 1 of 3 sites"
+
+
+def test_few_dimensions_do_not_say_that_the_others_are_empty() -> None:
+    """One direction with half of the variance: a participation ratio below d/10, and half of it everywhere else."""
+    d = 96
+    x = np.random.default_rng(0).standard_normal((4000, d))
+    x[:, 0] *= np.sqrt(d - 1)
+    found = measured(x).verdict
+    assert "few-dimensional" in found.words
+    assert "next to nothing" not in found.sentence
+    assert re.search(r"as uneven as if it filled 3\.\d+ of 96 dimensions \(isotropic: 96\)", found.sentence)
+
+
+def test_a_cosine_without_interval_is_said_to_have_none() -> None:
+    sites = {f"block.{k}": measured(normal(1000) + k, np.repeat([0, 1], 500)).verdict for k in (1, 2)}
+    assert verdict_of_many(sites).sentence.endswith("(no interval from 2 sequences).")
 
 
 def test_a_narrow_interval_keeps_its_width_in_the_sentence() -> None:

@@ -138,9 +138,9 @@ def test_plain_text_splits_by_the_rule_and_says_which(tmp_path):
         ("z.txt.gz#1", "= B = \n\n b"),
     ]
     assert [note for _, note in source.notes] == [
-        "documents by the rule 'lines'",
-        "documents by the rule 'paragraphs'",
-        "documents by the rule 'wikitext'",
+        "split into documents by the rule 'lines'",
+        "split into documents by the rule 'paragraphs'",
+        "split into documents by the rule 'wikitext'",
     ]
     assert [key for key, _ in pairs(open_text(tmp_path / "x.txt", documents="file"))] == ["x.txt"]
 
@@ -268,7 +268,7 @@ def test_what_many_files_share_is_one_note(tmp_path):
     source = open_text(tmp_path)
     assert len(list(source)) == 240
     told = Job.source_notes(SimpleNamespace(_sources={"text": source}))  # pyright: ignore[reportArgumentType]  # all it reads
-    assert told == ["documents by the rule 'lines' (3 files, a.txt first)"]
+    assert told == ["split into documents by the rule 'lines' (3 files, a.txt first)"]
 
 
 class Stdin:
@@ -281,7 +281,7 @@ def test_standard_input_is_read_once_and_iterated_often(monkeypatch):
     source = open_text("-")
     assert pairs(source) == pairs(source) == [("stdin#0", "eins"), ("stdin#1", "zwölf")]
     assert source.name == "stdin"
-    assert source.notes == [("stdin", "documents by the rule 'lines'")]
+    assert source.notes == [("stdin", "split into documents by the rule 'lines'")]
 
 
 @pytest.mark.parametrize(("data", "message"), [(b"", "no text to measure"), (b"\xff", "line 1 is not UTF-8")])

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import report_runs
 from anisoscope import __version__
+from anisoscope.cli.commands.report import report
 from anisoscope.cli.main import app
 from anisoscope.errors import UsageError
 from anisoscope.report.markdown import CITATION, markdown
@@ -80,6 +81,9 @@ def test_the_command_prints_or_writes_and_guards_other_files(run: Run, tmp_path:
     printed = invoke(run.folder, "--markdown")
     assert printed == markdown([run])
     assert json.loads(invoke(run.folder, "--markdown", "--json"))["markdown"] == printed
+    with pytest.raises(UsageError, match="Markdown is no page"):
+        report([run.folder], out=tmp_path / "page.html", markdown=True)
+    assert not (tmp_path / "page.html").exists()
     for _ in range(2):
         invoke(run.folder, "--markdown", "-o", tmp_path / "card.md")
     assert (tmp_path / "card.md").read_text(encoding="utf-8") == printed

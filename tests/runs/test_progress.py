@@ -27,8 +27,8 @@ def test_long_work_logs_lines_with_the_time_left(monkeypatch: pytest.MonkeyPatch
         bar.describe("counting")
         bar.advance(1)
     assert stream.getvalue().splitlines() == [
-        "measuring: 25% (1 of 4 vectors), 20 s gone, 60 s left",
-        "counting: 50% (2 of 4 vectors), 40 s gone, 40 s left",
+        "measuring: 25% (1 of 4 vectors), 20 s elapsed, 60 s left",
+        "counting: 50% (2 of 4 vectors), 40 s elapsed, 40 s left",
         "counting: 2 vectors in 60 s",
     ]
 
@@ -39,7 +39,16 @@ def test_work_of_unknown_size_has_no_time_left(monkeypatch: pytest.MonkeyPatch) 
     stream = io.StringIO()
     with track("reading", unit="lines", stream=stream) as bar:
         bar.advance(5)
-    assert stream.getvalue().splitlines()[0] == "reading: 5 lines, 20 s gone"
+    assert stream.getvalue().splitlines()[0] == "reading: 5 lines, 20 s elapsed"
+
+
+def test_one_is_not_said_in_the_plural(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 1000, 20))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
+    stream = io.StringIO()
+    with track("measuring", total=1, unit="models", stream=stream) as bar:
+        bar.advance(1)
+    assert stream.getvalue().splitlines()[-1] == "measuring: 1 model in 40 s"
 
 
 class Terminal(io.StringIO):

@@ -19,7 +19,8 @@ from anisoscope.errors import UsageError
 from anisoscope.inference.jackknife import jackknife_mean
 from anisoscope.runs.store import TABLE
 from anisoscope.runs.writing import file_sha256
-from anisoscope.studies.gate.rules import outcome, read_rules
+from anisoscope.studies.gate import _sentence
+from anisoscope.studies.gate.rules import Verdict, outcome, read_rules
 from encoders import sentence_folder
 
 torch.set_num_threads(1)
@@ -88,6 +89,25 @@ def test_files_of_vectors_pass_as_far_as_they_are_the_same(
     assert ended("gate", "x.npy", f"{second}.npy", "--markdown", "summary.md") == code
     written = (place / "summary.md").read_text(encoding="utf-8")
     assert f"## anisoscope gate\n\n**{ {0: 'Holds', 1: 'Fails', 2: 'Cannot say'}[code] }" in written
+
+
+def test_one_broken_rule_is_told_in_the_singular_with_its_number() -> None:
+    def judged(outcome: str, site: str = "vectors") -> Verdict:
+        seen = {
+            "model": "",
+            "site": site,
+            "metric": "neighbour_overlap",
+            "value": 0.9445,
+            "low": 0.9415,
+            "high": 0.9475,
+        }
+        return {**seen, "rule": "neighbours kept: at least 0.95", "limits": [0.95, None], "outcome": outcome}
+
+    one = _sentence([judged("holds"), judged("fails")])
+    assert one == (
+        "Fails: 1 of 2 rules is broken, “neighbours kept: at least 0.95” at vectors with 0.9445 (0.9415 … 0.9475)."
+    )
+    assert "2 of 2 rules are broken, first “neighbours" in _sentence([judged("fails"), judged("fails")])
 
 
 def test_a_rule_that_holds_is_wrong_no_more_often_than_it_says() -> None:

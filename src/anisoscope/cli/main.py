@@ -98,7 +98,9 @@ def _load(name: str) -> Any:
         return study_command(name)
     found = import_module(module)
     if hasattr(found, "commands"):  # a group of commands
-        return TyperGroup(name=name, commands=found.commands(), help=summary, no_args_is_help=True)
+        return TyperGroup(
+            name=name, commands=found.commands(), help=summary, no_args_is_help=True, rich_markup_mode=None
+        )
     return single(name, summary, getattr(found, name.replace("-", "_")))
 
 

@@ -34,7 +34,7 @@ def _of_word(word: str, numbers: Numbers, things: str, limits: Thresholds) -> st
     if word == "dominated by outlier dimensions":
         return _outliers(numbers, limits)
     if word == "few-dimensional":
-        return f"{_dimensions(numbers)}, so most directions carry next to nothing"
+        return f"{_dimensions(numbers)}, so some directions hold far more than others"
     if word == "too few samples to say":
         return _why_too_few(numbers, things, limits)
     if word == "cannot say":
@@ -58,8 +58,14 @@ def _support(numbers: Numbers) -> str:
     if cosine.low is not None:
         _, low, high = apart(cosine.value, cosine.low, cosine.high)
         return f"95 % interval {low} to {high}"
-    known = "no interval" if sequences is None else f"no interval from {sequences:.0f} sequences"
+    known = _no_interval(sequences)
     return known if p is None else f"{known}, Rayleigh p {'< 1e-12' if p < 1e-12 else f'= {p:.1g}'}"
+
+
+def _no_interval(sequences: float | None) -> str:
+    if sequences is None:
+        return "no interval"
+    return f"no interval from {sequences:.0f} sequence{'' if sequences == 1 else 's'}"
 
 
 def short(value: float | None) -> str:
@@ -119,7 +125,7 @@ def _dimensions(numbers: Numbers) -> str:
     if ratio is None or d is None:
         return ""
     ratio = min(ratio, d)  # an unbiased estimate may lie beyond
-    return f"the variance spreads over about {ratio:.3g} of {d:.0f} dimensions (isotropic: {d:.0f})"
+    return f"the variance is as uneven as if it filled {ratio:.3g} of {d:.0f} dimensions (isotropic: {d:.0f})"
 
 
 def _why_too_few(numbers: Numbers, things: str, limits: Thresholds) -> str:
@@ -134,13 +140,29 @@ def _value(numbers: Numbers, name: str) -> float | None:
     return numbers[name].value if name in numbers else None
 
 
-def sentence_on_many(counts: Mapping[str, int], total: int, site: str | None, largest: Number | None) -> str:
-    """One sentence for the sites of a model, from how many of them got which word."""
+def _besides(counts: Mapping[str, int]) -> str:
+    words = ", ".join(f"{count} also {word}" for word, count in counts.items())
+    return f" ({words})" if words else ""
+
+
+def sentence_on_many(
+    counts: Mapping[str, int],
+    besides: Mapping[str, Mapping[str, int]],
+    site: str | None,
+    largest: Number | None,
+    sequences: float | None = None,
+) -> str:
+    """One sentence for the sites of a model, from how many of them got which word first, and which ones besides.
+
+    `sequences`: those that the largest cosine is of, named where they are too few for an interval.
+    """
     (word, count), *others = counts.items()
-    known = f"{word} at {'all' if count == total else f'{count} of'} {total} sites"
-    parts = ", ".join([known[0].upper() + known[1:], *(f"{word} at {count}" for word, count in others)])
+    total = sum(counts.values())
+    known = f"{word} at {'all' if count == total else f'{count} of'} {total} sites{_besides(besides[word])}"
+    told = [f"{word} at {count}{_besides(besides[word])}" for word, count in others]
+    parts = ", ".join([known[0].upper() + known[1:], *told])
     if largest is None or largest.value is None:
         return f"{parts}."
     value, low, high = apart(largest.value, largest.low, largest.high)
-    ends = "" if largest.low is None else f" ({low} to {high})"
+    ends = f" ({_no_interval(sequences)})" if largest.low is None else f" ({low} to {high})"
     return f"{parts}; the average cosine is largest at {site}: {value}{ends}."

@@ -100,7 +100,7 @@ def sampled_spectrum(sample: Sample, names: Sequence[str]) -> list[Estimate]:
 
 def few_vectors(n: int, d: int) -> str:
     """The warning where n is too small for a spectrum."""
-    few = f"too few vectors: n = {n} < {ENOUGH}·d = {ENOUGH * d}, so spectral values are mostly an effect of n"
+    few = f"too few vectors: n = {n} < {ENOUGH}·d = {ENOUGH * d}, so spectral values are biased by n"
     return few if n < ENOUGH * d else ""
 
 

@@ -170,6 +170,8 @@ def _number(e: Estimate, *, null_sd: float | None = None) -> Number:
 def verdict_of_many(verdicts: Mapping[str, Verdict]) -> Verdict:
     """One verdict for the sites of a model: how many sites are what, and where the average cosine is largest.
 
+    Every site counts once in the sentence, by its first word; further words of the same sites stand in brackets.
+
     >>> one = Verdict(("drifted",), (Number("mean_cosine", 0.7, 0.6, 0.8),), "")
     >>> other = Verdict(("isotropic",), (Number("mean_cosine", 0.0, -0.01, 0.01),), "")
     >>> verdict_of_many({"block.0": one, "block.1": other, "block.2": one}).sentence
@@ -179,10 +181,15 @@ def verdict_of_many(verdicts: Mapping[str, Verdict]) -> Verdict:
         return next(iter(verdicts.values()))
     counts = Counter(word for found in verdicts.values() for word in found.words)
     ordered = dict(sorted(counts.items(), key=lambda item: -item[1]))
+    first = Counter(found.words[0] for found in verdicts.values())
+    besides = {one: Counter(w for v in verdicts.values() if v.words[0] == one for w in v.words[1:]) for one in first}
     cosines = {site: found.number("mean_cosine") for site, found in verdicts.items()}
     known = {site: number for site, number in cosines.items() if number is not None and number.value is not None}
     site = max(known, key=lambda site: known[site].value or 0.0, default=None)
     largest = None if site is None else known[site]
     words = tuple(f"{word} at {count} of {len(verdicts)} sites" for word, count in ordered.items())
-    sentence = sentence_on_many(ordered, len(verdicts), site, largest)
+    sequences = None if site is None else verdicts[site].number("sequences")
+    sentence = sentence_on_many(
+        dict(first.most_common()), besides, site, largest, None if sequences is None else sequences.value
+    )
     return Verdict(words, () if largest is None else (largest,), sentence)

@@ -228,8 +228,8 @@ def open_source(
     - A string or a `Path`: a file, a folder, a glob, or one of these in a store (`s3://…`); for text
       also `-` (standard input) and `hf:owner/name/config:split:column` (a dataset of the Hugging Face hub).
     - A list of `Path`: several of them. For speech and vision strings are paths too; **for text a list of strings is a
-      list of texts**, unless they name what exists, and so is a list of (key, text) pairs. Where strings are meant as
-      paths, as on a command line, use `open_places`.
+      list of texts**, unless they name what exists, and so is a list of (key, text) pairs. A word beside sentences is a
+      text, whatever folder is called like it. Where strings are meant as paths, as on a command line, `open_places`.
     - A list of `Document`, `Clip` or `Picture`.
 
     `documents` (how plain text splits into documents, see `inputs.documents`) and `column` (of a table) are for text.

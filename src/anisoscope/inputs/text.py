@@ -55,11 +55,19 @@ def open_text(
     items = list(where)
     if items and all(isinstance(item, Path) or is_url(item) for item in items):
         return _text_files(items, documents, column)
-    if any(isinstance(item, str) and _is_place(item) for item in items[:LOOK_AT]):
-        if not all(isinstance(item, str) and _is_place(item) for item in items):
-            raise UsageError("texts and names of files in one list", got=items[:3], do="name files with `Path`")
+    places = [item for item in items[:LOOK_AT] if isinstance(item, str) and _is_place(item)]
+    if places and all(isinstance(item, str) and _is_place(item) for item in items):
         return cast("Source[Document]", open_places(items, "text", documents=documents, column=column))
+    if places and not _are_words(places, items):
+        do = "name files with `Path`, give texts as (key, text) pairs"
+        raise UsageError("texts and names of files in one list", got=items[:3], do=do)
     return _listed(items)
+
+
+def _are_words(places: Sequence[str], items: Sequence[Any]) -> bool:
+    """Whether what exists under these names is a coincidence: plain words in a list that has sentences too."""
+    sentences = any(isinstance(item, str) and " " in item.strip() and item not in places for item in items)
+    return sentences and all(place.isalnum() for place in places)
 
 
 def _is_place(text: str) -> bool:
@@ -108,7 +116,7 @@ def _standard_input(documents: str) -> MemorySource[Document]:
     items = [Document(f"stdin#{number}", text) for number, text in enumerate(texts)]
     source = MemorySource(items, modality="text", name="stdin")
     if documents == "auto":
-        source.notes.append(("stdin", f"documents by the rule {rule!r}"))
+        source.notes.append(("stdin", f"split into documents by the rule {rule!r}"))
     return source
 
 
@@ -138,7 +146,7 @@ class TextFiles(FileSource[Document]):
         with open_file(file.path) as stream:
             rule = _rule(self.documents, stream.read(PEEK), files=len(self.files))
         if self.documents == "auto" and rule != "file":
-            self.note(file, f"documents by the rule {rule!r}")
+            self.note(file, f"split into documents by the rule {rule!r}")
         with open_file(file.path) as stream:
             for number, text in enumerate(split(decode_lines(stream), rule)):
                 yield Document(file.key if rule == "file" else f"{file.key}#{number}", text)

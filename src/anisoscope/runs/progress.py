@@ -40,7 +40,7 @@ def track(what: str, *, total: float | None = None, unit: str = "", stream: Text
 
 
 class _Lines:
-    """One line every fifteen seconds: `measuring: 40 % (8192 of 20480 vectors), 12 s gone, 18 s left`."""
+    """One line every fifteen seconds: `measuring: 40 % (8192 of 20480 vectors), 12 s elapsed, 18 s left`."""
 
     def __init__(self, what: str, total: float | None, unit: str, stream: TextIO) -> None:
         self.what, self.total, self.unit, self.stream = what, total, unit, stream
@@ -62,15 +62,16 @@ class _Lines:
 
     def _line(self, gone: float) -> str:
         if not self.total:
-            return f"{self.what}: {self.done:.0f} {self.unit}, {gone:.0f} s gone"
+            return f"{self.what}: {self.done:.0f} {self.unit}, {gone:.0f} s elapsed"
         share, mine = min(self.done / self.total, 1.0), self.done - self.skipped
         left = f", {gone * max(self.total - self.done, 0) / mine:.0f} s left" if mine > 0 else ""
-        return f"{self.what}: {share:.0%} ({self.done:.0f} of {self.total:.0f} {self.unit}), {gone:.0f} s gone{left}"
+        return f"{self.what}: {share:.0%} ({self.done:.0f} of {self.total:.0f} {self.unit}), {gone:.0f} s elapsed{left}"
 
     def close(self) -> None:
         gone = time.monotonic() - self.started
         if self.spoke > self.started:
-            line = printable(f"{self.what}: {self.done:.0f} {self.unit} in {gone:.0f} s")
+            unit = self.unit.removesuffix("s") if self.done == 1 else self.unit
+            line = printable(f"{self.what}: {self.done:.0f} {unit} in {gone:.0f} s")
             print(line, file=self.stream, flush=True)
 
 
@@ -104,7 +105,7 @@ class _Bar:
 
         what, unit = TextColumn("{task.description}", markup=False), TextColumn(self.unit)
         known = (BarColumn(), MofNCompleteColumn(), unit, TimeRemainingColumn(), TextColumn("left"))
-        unknown = (TextColumn("{task.completed:.0f}"), unit, TimeElapsedColumn(), TextColumn("gone"))
+        unknown = (TextColumn("{task.completed:.0f}"), unit, TimeElapsedColumn(), TextColumn("elapsed"))
         columns = (what, *(known if self.total else unknown))
         self.bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
         self.bar.start()

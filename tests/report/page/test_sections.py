@@ -71,6 +71,14 @@ def test_eigenvalues_are_those_of_the_vectors(tmp_path):
     assert picture["shares"] == pytest.approx(values / values.sum(), rel=1e-3)
 
 
+def test_fewer_vectors_than_dimensions_have_no_variance_beyond_their_number(tmp_path):
+    x = np.random.default_rng(0).standard_normal((9, 40)).astype(np.float32)
+    (picture,) = page_data([anisoscope.vectors(x, neighbours=False).save(tmp_path / "run")])["pictures"]["spectrum"]
+    shares = dict(zip(picture["ranks"], picture["shares"], strict=True))
+    assert shares[8] > 0
+    assert all(share == 0 for rank, share in shares.items() if rank > 8)
+
+
 def test_score_histograms_of_draws_average_to_a_density(tmp_path):
     run = report_runs.block_run(tmp_path / "run")
     (picture,) = page_data([run])["pictures"]["block"]

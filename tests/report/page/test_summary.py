@@ -65,6 +65,17 @@ def test_the_headline_of_a_training_is_its_extreme(course, said, tmp_path):
     assert told([run])[0] == said + "; at the end, step 8,192, no site is above 0.14."
 
 
+def test_what_the_parts_of_blocks_add_is_not_the_peak_of_a_training(tmp_path):
+    rows = [
+        Row(model="m", site=site, layer=layer, step=step, metric="mean_cosine", value=value)
+        for step, block, part in ((0, 0.05, 0.93), (64, 0.98, 0.99), (128, 0.14, 0.5))
+        for site, layer, value in (("block.0", 0, block), ("block.0.attention", None, part))
+    ]
+    run = write_run(tmp_path / "run", command="sweep", settings={}, rows=rows, protocol={})
+    said = "During training, the average cosine of m reaches 0.98 at step 64 (block.0); at the end, step 128, no site"
+    assert told([run])[0].startswith(said)
+
+
 def test_a_series_is_judged_by_its_last_step(tmp_path):
     _, (card,) = told([report_runs.series_run(tmp_path / "run", steps=(0, 700))])
     assert card.title == "org/series, step 700"

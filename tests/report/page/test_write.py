@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from html import escape
 from html.parser import HTMLParser
 
 import pytest
@@ -15,6 +16,7 @@ from anisoscope.cli.commands.report import report
 from anisoscope.errors import StoreError, UsageError
 from anisoscope.report.page.data import find_subjects, page_data, run_labels
 from anisoscope.report.page.write import page_html, write_page
+from anisoscope.runs.measurement import verdict_of
 from anisoscope.runs.store import write_run
 from anisoscope.runs.table import COLUMNS, Row
 
@@ -149,6 +151,33 @@ def test_runs_of_the_same_name_are_told_apart(tmp_path):
     assert run_labels([first, second]) == ["a/run", "b/run"]
     assert run_labels([first]) == ["run"]
     assert len(run_labels([first, first])) == 2
+
+
+def test_a_folder_that_a_command_named_is_called_after_its_subject(tmp_path):
+    null = report_runs.null_run(tmp_path / "null-words.npy-0123abcd")
+    vectors = report_runs.vectors_run(tmp_path / "vectors-words.npy-89abcdef")
+    own = report_runs.vectors_run(tmp_path / "vectors-words.npy-mine")
+    assert run_labels([vectors, own]) == ["words.npy", "vectors-words.npy-mine"]
+    assert run_labels([null, vectors]) == ["null-words.npy", "vectors-words.npy"]
+    page = page_html([vectors])
+    assert '<h1 id="summary-title">words.npy</h1>' in page
+    assert "vectors-words.npy-89abcdef" in Elements(page).text  # in the provenance
+
+
+def test_a_run_that_is_called_like_its_model_is_not_named_twice(tmp_path):
+    made = report_runs.layers_run(tmp_path / "measure-a-0123abcd", ("a",), layers=1)
+    named = report_runs.layers_run(tmp_path / "mine", ("a",), layers=1)
+    labels = run_labels([made, named])
+    assert [subject.label for subject in find_subjects([made, named], labels)] == ["a", "a · mine"]
+
+
+def test_a_lone_card_does_not_repeat_the_sentence_above_it(tmp_path):
+    run = report_runs.advise_run(tmp_path / "run")
+    said = verdict_of(run)
+    summary = page_html([run]).partition('<section id="provenance"')[0]
+    assert summary.count(escape(said.rstrip("."))) == 1
+    both = page_html([run, report_runs.null_run(tmp_path / "null")]).partition('<section id="provenance"')[0]
+    assert both.count(escape(said.rstrip("."))) == 2
 
 
 def test_a_model_keeps_its_colour_in_every_run(tmp_path):

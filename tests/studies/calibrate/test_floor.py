@@ -252,7 +252,10 @@ RAW = [
 def test_the_advice_is_what_lowered_the_threshold_most_and_warns_of_what_raised_it() -> None:
     said = advice([*RAW, *correction("centred", 0.79), *correction("without_top", 0.5), *correction("whitened", 0.32)])
     assert "Whitening lowers it most, to 0.32, and keeps 50 % of the ten nearest neighbours" in said
-    assert said.endswith("Beware: centring raises it to 0.79.")
+    assert said.endswith("Beware: it rises with centring (0.79).")
+    near = advice([*RAW, *correction("without_top", 0.33), *correction("whitened", 0.32)])
+    assert "Whitening lowers it to 0.32 (centring and removing the top components, to 0.33, is not clearly" in near
+    assert "most" not in near
     within = advice([*RAW, *correction("centred", 0.72)])
     assert "No correction lowers the threshold by more than its interval." in within
     assert "Beware" not in within

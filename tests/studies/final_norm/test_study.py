@@ -112,6 +112,10 @@ def test_text_models_are_measured_before_and_after_their_norms(name: str) -> Non
         assert value[site, "mean_cosine_before"] == value[before, "mean_cosine"]
         assert (value[site, "bias_norm"] is None) == (name == "llama")
     assert f"{closing[-1]}: mean cosine {value[closing[-1], 'mean_cosine_before']:.3g} before" in str(found.verdict)
+    assert f"in a sample {value[f'{closing[-1]}.as_it_is', 'mean_cosine']:.3g} as it is" in str(found.verdict)
+    assert ("b = 0" in str(found.verdict)) == (name != "llama")
+    shown = dict(zip(story(found.rows).tables[0].columns, story(found.rows).tables[0].cells[0], strict=True))
+    assert (shown["b = 0"] == "–") == (name == "llama")
 
 
 def test_a_vision_model_is_measured_too() -> None:

@@ -53,6 +53,8 @@ def models(
         ]
         print_json({"models": found})
         return
+    from textwrap import fill
+
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -66,7 +68,10 @@ def models(
             continue  # twenty-five lines that differ in a digit
         several = f" … seed_{len(seeds) - 1}" if entry in seeds[:1] and len(seeds) > 1 else ""
         figures, here = ", ".join(entry.figures), "yes" if where else ""
-        chosen = f"\n  our choice: {entry.our_choice}" if entry.our_choice else ""
-        table.add_row(f"{entry.id}{several}{chosen}", entry.modality, figures, here)
-    Console().print(table)
+        table.add_row(f"{entry.id}{several}", entry.modality, figures, here)
+    console = Console()
+    console.print(table)
+    for entry, _ in entries:
+        if entry.our_choice:
+            typer.echo(fill(f"our choice for {entry.label}: {entry.our_choice}", console.width, subsequent_indent="  "))
     typer.echo(f"{sum(where is not None for _, where in entries)} of {len(entries)} are at hand (mirror or hub cache).")

@@ -131,8 +131,8 @@ def _show(results: Sequence[Result]) -> None:
     from anisoscope.studies.paper.study import status
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("figure", "what", "status", "hold", "fail", "not testable"):
-        table.add_column(name)
+    for name in ("figure", "what", "status", "hold", "fail", "untested"):
+        table.add_column(name, min_width=25 if name == "what" else None)
     for result in results:
         told = [tested.seen.holds for tested in result.tested]
         counts = [str(told.count(kind)) if told else "" for kind in (True, False, None)]

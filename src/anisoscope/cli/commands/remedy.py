@@ -18,13 +18,14 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite files of another
 
 def commands() -> dict[str, Any]:
     """The commands of the group by name; `fit` is a study like any other."""
+    from anisoscope.cli.single import single
     from anisoscope.cli.study import study_command
 
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command("apply")(apply)
-    app.command("export")(export)
-    made: Any = typer.main.get_command(app)
-    return {"fit": study_command("remedy", called="fit"), **made.commands}
+    made = {
+        "apply": single("apply", "Apply a remedy to files of vectors.", apply),
+        "export": single("export", "Export it to sentence-transformers, FAISS, ONNX or numpy.", export),
+    }
+    return {"fit": study_command("remedy", called="fit"), **made}
 
 
 def apply(

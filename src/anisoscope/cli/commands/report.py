@@ -47,10 +47,13 @@ def report(
 def _markdown(runs: list[Path], out: Path | None, *, force: bool, json: bool) -> None:
     """Print a section for a model card, or write it."""
     from anisoscope.cli.output import print_json, say
+    from anisoscope.errors import UsageError
     from anisoscope.report.markdown import markdown
     from anisoscope.runs.store import open_run
     from anisoscope.runs.writing import guarded
 
+    if out is not None and out.suffix.lower() in (".html", ".htm"):
+        raise UsageError("Markdown is no page", got=out, do="-o NAME.md, or leave --markdown out")
     text = markdown([open_run(folder) for folder in runs])
     if out is not None:
         with guarded(out, kind="markdown", inputs=runs, force=force) as partial:

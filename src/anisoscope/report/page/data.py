@@ -10,6 +10,7 @@ appearance, so that a model looks the same in every chart; a second run of the s
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -48,16 +49,23 @@ class Subject:
 
 
 def run_labels(runs: Sequence[Run]) -> list[str]:
-    """The folder names; with as many parents as it takes where two are called the same."""
-    parts = [run.folder.absolute().parts for run in runs]
-    kept = [1] * len(runs)
+    """What each run is of, or its folder; with as much of the path as it takes where two are called the same."""
+    names = [_names(run) for run in runs]
+    kept = [0] * len(runs)
     while True:
-        labels = ["/".join(path[-k:]) for path, k in zip(parts, kept, strict=True)]
+        labels = [known[k] for known, k in zip(names, kept, strict=True)]
         doubled = {label for label, count in Counter(labels).items() if count > 1}
-        grown = [k + (label in doubled and k < len(path)) for k, label, path in zip(kept, labels, parts, strict=True)]
+        grown = [min(k + (label in doubled), len(n) - 1) for k, label, n in zip(kept, labels, names, strict=True)]
         if grown == kept:
             return labels
         kept = grown
+
+
+def _names(run: Run) -> list[str]:
+    """From the shortest: a folder that a command named `COMMAND-SUBJECT-DIGEST` is called after its subject."""
+    parts = run.folder.absolute().parts
+    made = re.fullmatch(rf"({re.escape(run.command)}-(.+))-[0-9a-f]{{8}}", parts[-1])
+    return [*([made[2], made[1]] if made else []), *("/".join(parts[-k:]) for k in range(1, len(parts) + 1))]
 
 
 def find_subjects(runs: Sequence[Run], labels: Sequence[str]) -> list[Subject]:
@@ -71,7 +79,7 @@ def find_subjects(runs: Sequence[Run], labels: Sequence[str]) -> list[Subject]:
     seen: Counter[str] = Counter()
     subjects = []
     for (i, model), name in zip(pairs, names, strict=True):
-        label = f"{name} · {labels[i]}" if often[name] > 1 and model else name
+        label = f"{name} · {labels[i]}" if often[name] > 1 and model and labels[i] != name else name
         turn = looks[name] // len(PALETTE) + seen[name]
         subjects.append(Subject(i, model, label, looks[name], DASHES[turn % len(DASHES)]))
         seen[name] += 1

@@ -13,7 +13,7 @@ from anisoscope.report.figures.final_norm import ABLATED
 from anisoscope.report.page.data import Subject
 from anisoscope.runs.measurement import verdict_of
 from anisoscope.runs.store import Run
-from anisoscope.runs.table import Row
+from anisoscope.runs.table import Row, is_part
 
 EMBEDDED = "embedded series"
 NOT_MODELS = (
@@ -54,9 +54,14 @@ def highest(rows: Sequence[Row]) -> Row:
     return max(rows, key=lambda row: row.value or 0.0)
 
 
+def states(rows: Sequence[Row]) -> list[Row]:
+    """The states of a model, without what the parts of its blocks add to them."""
+    return [row for row in rows if not is_part(row.site)]
+
+
 def _training(runs: Sequence[Run], labels: Sequence[str]) -> str:
     for run in runs:
-        rows = [row for row in cosines(run) if row.step is not None] if run.command not in NOT_MODELS else []
+        rows = [row for row in states(cosines(run)) if row.step is not None] if run.command not in NOT_MODELS else []
         models = {row.model for row in rows}
         if len({row.step for row in rows}) < 2 or not any(_steps(rows, model) > 1 for model in models):
             continue

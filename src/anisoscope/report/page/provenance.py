@@ -22,6 +22,7 @@ def _run(run: Run, label: str) -> str:
     plan = tomli_w.dumps({"command": run.command, "settings": settings})
     seconds = manifest.get("seconds")
     facts = {
+        "folder": run.folder.name,
         "verdict": verdict_of(run),
         "notes": manifest.get("notes"),
         "measurements": f"{manifest.get('rows') or 0:,}",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from anisoscope.report.page.data import Subject
 from anisoscope.report.page.facts import Fact, key_facts, of_row
-from anisoscope.report.page.lead import highest
+from anisoscope.report.page.lead import highest, states
 from anisoscope.runs.measurement import verdict_of
 from anisoscope.runs.store import Run
 from anisoscope.runs.table import Row
@@ -22,7 +22,7 @@ from anisoscope.runs.table import Row
 KINDS = {
     "drifted": ("drift", "the vectors share a direction"),
     "dominated by outlier dimensions": ("outlier dimensions", "a few coordinates dominate"),
-    "few-dimensional": ("few dimensions", "the variance lies in few directions"),
+    "few-dimensional": ("few dimensions", "some directions hold far more variance than others"),
     "weakly anisotropic": ("weak", "neither isotropic nor past a threshold"),
     "isotropic": ("isotropic", "directions and variance are spread evenly"),
     "no drift seen; spectrum not measured": ("no drift", "the average cosine is small; the spectrum was not measured"),
@@ -124,6 +124,7 @@ def _judged(number: int, subject: Subject, run: Run, label: str, *, alone: bool)
 def _course(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The highest average cosine at each step of a training; empty for a single step."""
     cosines = [row for row in rows if row.metric == "mean_cosine" and row.value is not None and row.step is not None]
+    cosines = states(cosines)
     steps = sorted({row.step for row in cosines if row.step is not None})
     return tuple(highest([row for row in cosines if row.step == step]) for step in steps) if len(steps) > 1 else ()
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -21,13 +22,13 @@ from typing import Any
 
 from anisoscope.errors import StoreError, UsageError
 from anisoscope.report.page.bundle import bundle
-from anisoscope.report.page.cards_html import cards_html, colour_rules
+from anisoscope.report.page.cards_html import LONG, cards_html, colour_rules
 from anisoscope.report.page.data import Subject, find_subjects, page_data, run_labels
 from anisoscope.report.page.lead import lead
 from anisoscope.report.page.plotly_script import plotly_script
 from anisoscope.report.page.policy import EMPTY, policy
 from anisoscope.report.page.provenance import provenance_html
-from anisoscope.report.page.summary import cards
+from anisoscope.report.page.summary import Card, cards
 from anisoscope.runs.store import Run
 from anisoscope.runs.writing import atomic
 
@@ -61,7 +62,7 @@ def page_html(runs: Sequence[Run], *, title: str | None = None) -> str:
             "title": escape(title or _title([subjects[card.subject] for card in found], labels, models)),
             "counts": escape(_counts(runs, models)),
             "lead": f'<p class="lead">{escape(said)}</p>' if said else "",
-            "cards": cards_html(found, subjects),
+            "cards": cards_html(_told_once(found, said), subjects),
             "provenance": provenance_html(runs, labels),
             "style": style,
             "data": json_block(page_data(runs)),
@@ -69,6 +70,18 @@ def page_html(runs: Sequence[Run], *, title: str | None = None) -> str:
             "plotly": plotly,
         },
     )
+
+
+def _told_once(found: Sequence[Card], said: str) -> Sequence[Card]:
+    """A lone card does not repeat the sentence that opens the page, as long as it has numbers to show."""
+    return [
+        replace(card, verdict="") if len(found) == 1 and card.facts and _alike(card.verdict, said) else card
+        for card in found
+    ]
+
+
+def _alike(one: str, other: str) -> bool:
+    return len(one) <= LONG and one.rstrip(".").casefold() == other.rstrip(".").casefold()
 
 
 def script_text() -> str:

@@ -1,4 +1,4 @@
-"""What advice says: bits, dimensions, centring, and how good the forecast was; then one table."""
+"""What advice says of bits, dimensions and centring; then the tables, and how good the forecast was."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from anisoscope.runs.story import Story, Table, number, percent
 from anisoscope.runs.table import Row
 
 Cells = Mapping[tuple[str, int, str], Row]
-ENOUGH = 0.95
-"""A variant that keeps this share of the neighbours costs next to nothing."""
 _WORDS = {"raw": "as they are", "centred": "centred", "whitened": "whitened"}
 _BITS = {"int8": "8 bits", "int4": "4 bits", "binary": "signs alone"}
 
@@ -21,11 +19,11 @@ def cells_of(rows: Sequence[Row]) -> dict[tuple[str, int, str], Row]:
 
 
 def advice(rows: Sequence[Row]) -> str:
-    """Bits at all dimensions, dimensions at full precision, what centring does, and how far off the forecast was."""
+    """Bits at all dimensions, dimensions at full precision, what centring keeps, and what labelled queries say."""
     cells = cells_of(rows)
     whole = max(dims for _, dims, _ in cells)
-    said = [_on_bits(cells, whole), _on_dimensions(cells, whole), _on_corrections(cells, whole)]
-    return " ".join([*filter(None, said), *_on_search(rows, whole), _on_forecast(rows)])
+    kept = "; ".join(filter(None, (_on_bits(cells, whole), _on_dimensions(cells, whole), _on_centring(cells, whole))))
+    return " ".join([f"{kept}.", *_on_search(rows, whole)])
 
 
 def _overlap(cells: Cells, site: str, dims: int) -> float:
@@ -34,12 +32,9 @@ def _overlap(cells: Cells, site: str, dims: int) -> float:
 
 
 def _on_bits(cells: Cells, whole: int) -> str:
-    kept = {code: _overlap(cells, f"raw.{code}", whole) for code in _BITS}
-    centred = _overlap(cells, "centred.binary", whole)
-    shares = ", ".join(f"{_BITS[code]} {percent(share)}" for code, share in kept.items() if code != "int8")
-    verb = "cost next to nothing: they keep" if kept["int8"] >= ENOUGH else "keep"
-    instead = f" (of centred vectors {percent(centred)})" if abs(centred - kept["binary"]) >= 0.02 else ""
-    return f"8 bits {verb} {percent(kept['int8'])} of the ten nearest neighbours, {shares}{instead}."
+    kept = {name: percent(_overlap(cells, f"raw.{code}", whole)) for code, name in _BITS.items()}
+    others = ", ".join(f"{name} {share}" for name, share in kept.items() if name != "8 bits")
+    return f"8 bits keep {kept['8 bits']} of the ten nearest neighbours, {others}"
 
 
 def _on_dimensions(cells: Cells, whole: int) -> str:
@@ -47,15 +42,12 @@ def _on_dimensions(cells: Cells, whole: int) -> str:
     fewer = sorted({dims for _, dims, _ in cells if dims < whole}, key=lambda dims: abs(dims - whole / 2))
     if not fewer:
         return ""
-    leading, principal = (_overlap(cells, f"{site}.float32", fewer[0]) for site in ("raw", "centred"))
-    kept = f"{percent(leading)} if the first are taken, {percent(principal)} if principal"
-    return f"{fewer[0]} of {whole} dimensions keep {kept}."
+    leading, principal = (percent(_overlap(cells, f"{site}.float32", fewer[0])) for site in ("raw", "centred"))
+    return f"the first {fewer[0]} of {whole} dimensions keep {leading}, the principal ones {principal}"
 
 
-def _on_corrections(cells: Cells, whole: int) -> str:
-    centred, whitened = (_overlap(cells, f"{site}.float32", whole) for site in ("centred", "whitened"))
-    does = f"changes next to nothing ({percent(centred)} stay)" if centred >= ENOUGH else f"keeps {percent(centred)}"
-    return f"Centring {does}, whitening keeps {percent(whitened)}."
+def _on_centring(cells: Cells, whole: int) -> str:
+    return f"centring keeps {percent(_overlap(cells, 'centred.float32', whole))}"
 
 
 def _on_search(rows: Sequence[Row], whole: int) -> list[str]:
@@ -77,9 +69,9 @@ def _on_forecast(rows: Sequence[Row]) -> str:
     value = {row.metric: row.value for row in rows if row.site == "forecast"}
     error, bias = value["forecast_error"] or 0.0, value["forecast_bias"] or 0.0
     way = "" if abs(bias) < 0.9 * error or error < 0.005 else " too low" if bias < 0 else " too high"
-    ranked = f", and ranks the variants with a correlation of {value['forecast_rank']:.2f}" if way else ""
+    ranked = f"; it ranks the variants with a correlation of {value['forecast_rank']:.2f}" if way else ""
     off = f"{error:.2f}{way}" if way else f"off by {error:.2f}"
-    return f"The forecast from mean and covariance is {off} on average ({value['forecast_worst']:.2f} at most){ranked}."
+    return f"forecast from mean and covariance: {off} on average, {value['forecast_worst']:.2f} at most{ranked}"
 
 
 def story(rows: Sequence[Row]) -> Story:
@@ -96,7 +88,7 @@ def story(rows: Sequence[Row]) -> Story:
     tables = [Table(("", "dims", *codes), body, caption=caption), _memory(cells, codes)]
     if any(row.metric == "ndcg" for row in rows):
         tables.append(_search(cells, codes, lines))
-    return Story(tables, more=[_intervals(rows)])
+    return Story(tables, [_on_forecast(rows)], more=[_intervals(rows)])
 
 
 def _cell(cells: Cells, site: str, dims: int) -> str:
@@ -109,9 +101,13 @@ def _memory(cells: Cells, codes: Sequence[str]) -> Table:
     body = []
     for dims in dict.fromkeys(dims for _, dims, _ in cells):
         found = [(cells[f"raw.{c}", dims, "memory_per_million"], cells[f"raw.{c}", dims, "bytes_saved"]) for c in codes]
-        body.append([str(dims), *(f"{number(size.value)} ({number(less.value)}×)" for size, less in found)])
+        body.append([str(dims), *(f"{number(size.value)} ({_three(less.value)}×)" for size, less in found)])
     caption = "GB for a million vectors (how many times fewer bytes are stored, and read by a full search)."
     return Table(("dims", *codes), body, caption=caption)
+
+
+def _three(value: float | None) -> str:
+    return number(None if value is None else float(f"{value:.3g}"))
 
 
 def _search(cells: Cells, codes: Sequence[str], lines: Mapping[tuple[str, int], None]) -> Table:

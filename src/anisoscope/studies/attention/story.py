@@ -81,4 +81,10 @@ def _table(rows: Sequence[Row], title: str) -> Table:
         if heads.get(site):
             cells["query_key_cosine"] = f"{min(heads[site]):+.2f}…{max(heads[site]):+.2f}"
         body.append([site, *cells.values()])
-    return Table(("site", *shown.values()), body, title=title)
+    caption = "a layer is the average of its heads; cos(Q̄, K̄): from its lowest head to its highest" if heads else ""
+    return Table(("site", *shown.values()), body, title=title, caption=caption)
+
+
+def _short(value: float | None) -> str:
+    """Three digits after the point: the table fits into eighty columns."""
+    return "–" if value is None else f"{value:.3f}"

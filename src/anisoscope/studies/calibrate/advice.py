@@ -64,17 +64,22 @@ def _by_threshold(thresholds: dict[str, Row], value: dict[tuple[str, str], Row])
     better = {site: row for site, row in others.items() if _below(row, raw)}
     if better:
         site = min(better, key=lambda name: better[name].value or 0.0)
-        to = cosine(better[site].value or 0.0)
-        said.append(
-            f"{WORDS[site].capitalize()} lowers it most, to {to}{_cost(value, site)}; only labelled pairs (--pairs) "
-            "can tell whether search improves."
-        )
+        words, cost = f"{WORDS[site].capitalize()} lowers it {_to(site, better[site], others)}", _cost(value, site)
+        said.append(f"{words}{cost}; only labelled pairs (--pairs) can tell whether search improves.")
     else:
         said.append("No correction lowers the threshold by more than its interval.")
-    worse = [
-        f"{WORDS[site]} raises it to {cosine(row.value or 0.0)}" for site, row in others.items() if _below(raw, row)
-    ]
-    return [*said, *([f"Beware: {' and '.join(worse)}."] if worse else [])]
+    worse = [f"{WORDS[site]} ({cosine(row.value or 0.0)})" for site, row in others.items() if _below(raw, row)]
+    return [*said, *([f"Beware: it rises with {', '.join(worse)}."] if worse else [])]
+
+
+def _to(site: str, best: Row, others: dict[str, Row]) -> str:
+    """Down to what, and whether that is more than the next correction does, as far as the intervals tell."""
+    to = cosine(best.value or 0.0)
+    rivals = {name: row for name, row in others.items() if name != site and not _below(best, row)}
+    if not rivals:
+        return f"most, to {to}"
+    near = min(rivals, key=lambda name: rivals[name].value or 0.0)
+    return f"to {to} ({WORDS[near]}, to {cosine(rivals[near].value or 0.0)}, is not clearly different)"
 
 
 def _by_search(moved: Sequence[Row], value: dict[tuple[str, str], Row]) -> list[str]:

@@ -96,12 +96,21 @@ def _sentence(rows: Sequence[Row]) -> str:
     if not closed:
         return "No norm closes the stack or its blocks."
     site = closed[-1]
-    cosine = {name: _words(value[site if not name else f"{site}.{name}", "mean_cosine"]) for name in ("", *ABLATIONS)}
-    ablated = ", ".join(f"{cosine[name]} {words}" for name, words in ABLATIONS.items())
+    tried = {
+        "as_it_is": "as it is",
+        **{name: words for name, words in ABLATIONS.items() if _changes(name, value, site)},
+    }
+    sampled = ", ".join(f"{_words(value[f'{site}.{name}', 'mean_cosine'])} {words}" for name, words in tried.items())
     return (
-        f"{site}: mean cosine {_words(value[site, 'mean_cosine_before'])} before the norm and {cosine['']} after "
-        f"it, where gain and bias alone imply {_words(value[site, 'implied_cosine'])}; after it {ablated}."
+        f"{site}: mean cosine {_words(value[site, 'mean_cosine_before'])} before the norm and "
+        f"{_words(value[site, 'mean_cosine'])} after it, where gain and bias alone imply "
+        f"{_words(value[site, 'implied_cosine'])}; in a sample {sampled}."
     )
+
+
+def _changes(ablation: str, value: Mapping[Any, float | None], site: str) -> bool:
+    """Whether an ablation changes anything: a norm without bias is what it is with b = 0."""
+    return ablation != "without_bias" or value[site, "bias_over_gain"] is not None
 
 
 def _words(value: float | None) -> str:
@@ -110,12 +119,13 @@ def _words(value: float | None) -> str:
 
 _COLUMNS = {"bias_over_gain": "‖b‖/‖g‖", "implied_cosine": "implied", "mean_cosine_before": "before"}
 _COLUMNS |= {"mean_cosine": "after"}
-_ABLATED = {"without_bias": "b = 0", "unit_gain": "g = 1", "mean_removed": "no mean"}
+_ABLATED = {"as_it_is": "sample", "without_bias": "b = 0", "unit_gain": "g = 1", "mean_removed": "no mean"}
 
 
 def story(rows: Sequence[Row]) -> Story:
     """One line for each norm that closes: its bias, implied and measured cosine, ablations; all norms on request.
 
+    The ablations stand beside the norm as it is on the same sample.
     A series is one table, by step; other models have one each.
     """
     kept = [row for row in rows if row.positions == "all" and row.at is None]
@@ -137,7 +147,10 @@ def _tables(rows: Sequence[Row], of: str = "") -> Story:
         return Table((*first, *columns), body, title=f"{title} of {of}" if of else title, text=len(first))
 
     def around(step: int | None, site: str) -> list[float | None]:
-        after = [cells.get((step, f"{site}.{name}", "mean_cosine")) for name in _ABLATED]
+        value = {(at, metric): found for (s, at, metric), found in cells.items() if s == step}
+        after = [
+            value.get((f"{site}.{name}", "mean_cosine")) if _changes(name, value, site) else None for name in _ABLATED
+        ]
         return [*(cells.get((step, site, metric)) for metric in _COLUMNS), *after]
 
     def parameters(step: int | None, site: str) -> list[float | None]:

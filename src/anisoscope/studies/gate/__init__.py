@@ -111,12 +111,13 @@ def _sentence(verdicts: Sequence[Verdict]) -> str:
     if said == HOLDS:
         return f"Holds: all {len(verdicts)} rules are met."
     decided = [one for one in verdicts if one["outcome"] == said]
-    words = "are broken" if said == FAILS else "cannot be decided on this data"
+    broken = "is broken" if len(decided) == 1 else "are broken"
+    words = broken if said == FAILS else "cannot be decided on this data"
     first = decided[0]
     ends = between(first["low"], first["high"]) or "no interval"
-    value = "nothing measured" if first["value"] is None else f"it is {number(first['value'])} ({ends})"
-    counted = f"{len(decided)} of {len(verdicts)} rules {words}"
-    return f"{said.capitalize()}: {counted}; {first['site']}, {first['rule']}: {value}."
+    value = "nothing measured" if first["value"] is None else f"{number(first['value'])} ({ends})"
+    place = f"{'' if len(decided) == 1 else 'first '}“{first['rule']}” at {first['site']} with {value}"
+    return f"{said.capitalize()}: {len(decided)} of {len(verdicts)} rules {words}, {place}."
 
 
 def judged(verdicts: Sequence[Verdict]) -> Story:

@@ -35,13 +35,13 @@ def story(rows: Sequence[Row]) -> Story:
         found = line(site)
         body.append([*found[:place], _cell(cells.get((f"{site}.control", main))), *found[place:]])
     headed = [*columns[:place], "control", *columns[place:]]
-    caption = "change against the untouched model; * the 95 % interval does not hold 0"
+    caption = "change against the untouched model; * the 95 % interval excludes 0"
     more = Table(columns, [line(site) for site in controls], title="controls: as much in random directions")
     return Story([Table(headed, body, caption=caption)], more=[more] if controls else ())
 
 
 def _cell(row: Row | None) -> str:
-    """A change with its sign; a star where the interval does not hold 0.
+    """A change with its sign; a star where the interval excludes 0.
 
     >>> _cell(Row(metric="loss_change", value=0.25, low=0.1, high=0.4)), _cell(Row(metric="kl", value=0.5)), _cell(None)
     ('+0.2500*', '0.5000', '–')

@@ -137,27 +137,32 @@ def is_worth(estimates: Sequence[Estimate]) -> bool:
 
 
 def _sentence(estimates: Mapping[str, Sequence[Estimate]], method: str, *, asked_best: bool) -> str:
-    """What the method does to the floor, the threshold, the best match and the neighbours."""
+    """Whether the method helps and by what; what it does to the threshold, and what it costs."""
     before = _values(estimates["raw"])
-    floor = f"Unrelated pairs have cosine {cosine(before['floor_mean'])} on average"
-    search = _search_words(estimates, method)
     if method == "none":
-        why = _why_none(estimates, before)
-        return (
-            f"{floor}; nothing is worth doing: {why}." if asked_best else f"{floor}; the vectors are left as they are."
+        floor = f"Unrelated pairs have cosine {cosine(before['floor_mean'])} on average"
+        why = (
+            f"nothing is worth doing: {_why_none(estimates, before)}"
+            if asked_best
+            else "the vectors are left as they are"
         )
+        return f"{floor}; {why}."
     after = _values(estimates[method])
-    helps = "helps" if is_worth(estimates[method]) else "is not shown to help"
-    said = (
-        f"{floor}, {cosine(after['floor_mean'])} after {WORDS[method]}; the threshold at {percent(RATE)} goes from "
-        f"{cosine(before['threshold'])} to {cosine(after['threshold'])}. "
-    ) + (
-        search
-        or f"It {helps}: the best match stands {after['nearest_gap']:.1f} sd above the floor, "
-        f"{before['nearest_gap']:.1f} before."
-    )
+    found = _search_words(estimates, method) or _gap_words(estimates[method], after, before)
     kept = after.get("neighbour_overlap")
-    return said if kept is None or np.isnan(kept) else f"{said} {percent(kept)} of the ten nearest neighbours stay."
+    moved = f"goes from {cosine(before['threshold'])} to {cosine(after['threshold'])}"
+    said = f"{WORDS[method].capitalize()} {found}; the threshold at {percent(RATE)} {moved}"
+    return f"{said}{'' if kept is None or np.isnan(kept) else f'; {percent(kept)} of the ten nearest neighbours stay'}."
+
+
+def _gap_words(estimates: Sequence[Estimate], after: Mapping[str, float], before: Mapping[str, float]) -> str:
+    """Whether the best match stands higher than before, and than it would among random directions."""
+    random = _one(estimates, "nearest_gap")
+    limit = "" if random is None or random.null is None else f", random directions {random.null:.1f}"
+    gaps = f"{after['nearest_gap']:.1f} sd above unrelated pairs ({before['nearest_gap']:.1f} before"
+    if is_worth(estimates):
+        return f"helps: the best match stands {gaps})"
+    return f"is not shown to help: the best match stands {gaps}{limit})"
 
 
 def _why_none(estimates: Mapping[str, Sequence[Estimate]], before: Mapping[str, float]) -> str:
@@ -182,7 +187,7 @@ def _search_words(estimates: Mapping[str, Sequence[Estimate]], method: str) -> s
     ends = "" if moved.low is None or moved.high is None else f" ({moved.low:+.3f} … {moved.high:+.3f})"
     surely = moved.low is not None and moved.high is not None and moved.low * moved.high > 0
     verb = "is not shown to change search" if not surely else "helps search" if moved.value > 0 else "hurts search"
-    return f"It {verb}: nDCG@10 changes by {moved.value:+.3f}{ends}."
+    return f"{verb}: nDCG@10 changes by {moved.value:+.3f}{ends}"
 
 
 def _values(estimates: Sequence[Estimate]) -> dict[str, float]:

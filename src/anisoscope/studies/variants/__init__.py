@@ -56,9 +56,7 @@ SHARED = ("data", "data_sha256", "steps")  # fields of a recipe that are setting
 class VariantsSettings(Settings):
     """What `anisoscope variants` is asked."""
 
-    data: list[str] = option(
-        "Text to train on (may be repeated), unless the plan names it.", [], short="-d", paths=True
-    )
+    data: list[str] = option("Text to train on, unless the plan names it.", [], short="-d", paths=True)
     compare: Literal["attention", "objectives"] = option("Kinds of attention, or objectives.", "attention")
     plan: str | dict[str, dict[str, Any]] | None = option(
         "TOML file of a grid: [arms.NAME] tables of recipe fields, the control first, and any of these settings.", None

@@ -12,7 +12,7 @@ from typing import Any
 from anisoscope.runs.array_names import name_of, pack_texts
 from anisoscope.runs.job import Job
 from anisoscope.runs.settings import Models, Reading, Sample, option
-from anisoscope.runs.story import Story, Table, number
+from anisoscope.runs.story import Story, Table, number, percent
 from anisoscope.runs.study import OPENS_MODEL, Findings, Study
 from anisoscope.runs.table import Row
 
@@ -80,7 +80,7 @@ def _sentence(rows: Sequence[Row]) -> str:
             said.append(
                 f"the {site.removeprefix('vocabulary.')} matrix has I(W) = {_words(found.value)} (random directions: "
                 f"{_words(found.null)}) and mean cosine {_words(mine['mean_cosine'].value)}; its mean row carries "
-                f"{_words(mine['drift_ratio'].value)} of its energy"
+                f"{percent(mine['drift_ratio'].value)} of its energy"
             )
     return f"{', and '.join(said)}."
 

@@ -58,7 +58,8 @@ def _eigenvalues(file: Any, parts: list[str], prefix: str) -> Array:
     second = sum(file.get_tensor(f"{prefix}{part}.second") for part in parts)
     total = sum(file.get_tensor(f"{prefix}{part}.x").sum(0) for part in parts)
     n = int(sum(file.get_tensor(f"{prefix}{part}.n").sum() for part in parts))
-    return np.sort(spectrum.eigenvalues(spectrum.covariance(second, total, n)))[::-1]
+    values = np.sort(spectrum.eigenvalues(spectrum.covariance(second, total, n)))[::-1]
+    return np.where(np.arange(1, len(values) + 1) < n, values, 0.0)  # n vectors span n - 1 directions about their mean
 
 
 def _owner(name: str) -> tuple[str | None, str]:

@@ -49,6 +49,7 @@ export function axis(t, title, more = {}) {
   };
 }
 
+export const PERCENT = ".3~p"; // 0.5%, 12.5%, 100%: no two ticks read alike
 // Layers, steps and heads are counted: no ticks between them.
 export const whole = (most) => ({ dtick: Math.max(1, Math.ceil(most / 12)) });
 export const legendAbove = { showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 } };

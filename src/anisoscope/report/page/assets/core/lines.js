@@ -6,6 +6,7 @@ import { hover, labelOf, number, shown } from "./text.js";
 
 // What a part of a block adds (block.3.attention, block.3.mlp) stands where its block does.
 const PART = /^(.*block\.\d+)\.(attention|mlp)$/;
+export const isPart = (i) => PART.test(T.site[i]);
 function layerOf(i) {
   const part = T.layer[i] === null && PART.exec(T.site[i]);
   if (!part) return T.layer[i];

@@ -47,15 +47,16 @@ function place({ id, title, name, intro }) {
   return made;
 }
 
-// The chart that matters most for these runs.
+// The chart that matters most for these runs, and the section that it comes from.
 function drawLead(sections) {
   for (const section of leading(sections)) {
     const found = section.lead(data);
     if (!found) continue;
     new Chart(document.getElementById("lead"), { ...found, level: "h2" });
-    return;
+    return section;
   }
   document.getElementById("lead").remove();
+  return null;
 }
 
 // Sections are filled one after the other while the reader looks at the first screen; their charts are drawn when they
@@ -64,7 +65,7 @@ const waiting = [];
 function fillUpTo(id) {
   const all = id === null || id === "provenance";
   const count = all ? waiting.length : waiting.findIndex((one) => one.section.id === id) + 1;
-  for (const { section, host } of waiting.splice(0, count)) section.draw(host, data);
+  for (const { section, host } of waiting.splice(0, count)) section.draw(host, data, section === leader);
 }
 
 function fillLater() {
@@ -149,7 +150,7 @@ function startPrint() {
 
 startTheme();
 const sections = wanted(data);
-drawLead(sections);
+const leader = drawLead(sections);
 waiting.push(...sections.map((section) => ({ section, host: place(section) })));
 const first = asked();
 follow(goto);

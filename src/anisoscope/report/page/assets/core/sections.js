@@ -3,7 +3,7 @@
 //   name, title     in the list of sections, and as a heading
 //   intro           a sentence or two about what is seen
 //   wants(data)     whether the runs hold what it draws
-//   draw(host, data)
+//   draw(host, data, leads)   leads: its chart opens the page, and need not be drawn again
 //   lead(data)      optional: the chart that may open the page, as options of Chart, or null; the first of
 //                   those that the sections offer, in the order `leads`, is taken
 const registered = [];

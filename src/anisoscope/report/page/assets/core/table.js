@@ -3,6 +3,7 @@ import { element } from "./dom.js";
 import { number } from "./text.js";
 
 const MOST = 300;
+const SHORT = 26; // letters that stay on one line
 const INTERVAL = /^-?[\d.,e-]+ … -?[\d.,e-]+$/;
 
 export function scrolling(table, name, more = "") {
@@ -20,7 +21,8 @@ export function scrolling(table, name, more = "") {
 
 export function plainTable(head, rows, name) {
   const numeric = (value) => typeof value === "number" || INTERVAL.test(value ?? "");
-  const kinds = head.map((_, k) => (rows.some((row) => numeric(row[k])) ? "number" : "text"));
+  const text = (k) => (rows.every((row) => String(row[k] ?? "").length <= SHORT) ? "text short" : "text");
+  const kinds = head.map((_, k) => (rows.some((row) => numeric(row[k])) ? "number" : text(k)));
   const cell = (value) => (typeof value === "number" ? number(value) : value ?? "–");
   const heads = head.map((text, k) => element("th", { scope: "col", class: kinds[k] }, text));
   const lines = rows.slice(0, MOST).map((row) =>

@@ -1,6 +1,6 @@
 // The dimensions that carry the average cosine: a map over sites, bars where there is one site.
 import { View } from "../core/address.js";
-import { axis, Chart } from "../core/chart.js";
+import { axis, Chart, PERCENT } from "../core/chart.js";
 import { controls, options, select } from "../core/controls.js";
 import { colourBar, colourOf, sequential } from "../core/colours.js";
 import { add, distinct, lastStep, SUBJECTS, T } from "../core/data.js";
@@ -36,7 +36,7 @@ function columns(rows, subject, t) {
     hovertemplate: "%{text}<extra></extra>",
     marker: { color: colourOf(subject, t) },
   };
-  const yaxis = axis(t, "share of the cosine", { tickformat: ".0%" });
+  const yaxis = axis(t, "share of the cosine", { tickformat: PERCENT });
   return { data: [trace], height: 320, layout: { xaxis: axis(t, "dimension", { type: "category" }), yaxis } };
 }
 
@@ -56,7 +56,7 @@ function map(rows, t) {
     zmin: 0,
     xgap: 2,
     ygap: 2,
-    colorbar: colourBar(t, ".0%"),
+    colorbar: colourBar(t, PERCENT),
   };
   const category = { type: "category", showgrid: false };
   const yaxis = axis(t, "dimension", { ...category, autorange: "reversed", dtick: 1 });

@@ -6,7 +6,7 @@ import { depthColour } from "../core/colours.js";
 import { add, data, distinct, meaning, pick, spread, SUBJECTS, T, title, trainings } from "../core/data.js";
 import { grid } from "../core/dom.js";
 import { rowTable } from "../core/files.js";
-import { band, layerTraces, line, nullMarks, seedDash, seedsTold, siteAxis, stepAxis } from "../core/lines.js";
+import { band, isPart, layerTraces, line, nullMarks, seedDash, seedsTold, siteAxis, stepAxis } from "../core/lines.js";
 import { register } from "../core/sections.js";
 import { extremes, number, shown } from "../core/text.js";
 import { peak } from "../core/layer_chart.js";
@@ -41,7 +41,8 @@ export function overSteps({ model, metric, step = null, mark = false }, t) {
   const here = { type: "line", yref: "paper", y0: 0, y1: 1, line: { color: t.accent, width: 1.4 } };
   const shapes = step === null ? [] : [{ ...here, x0: place.get(step), x1: place.get(step) }];
   const top = (i) => `${number(Number(T.value[i].toPrecision(2)))} at step ${number(T.step[i])}`;
-  const peaks = mark && rows.length ? [peak(traces, rows, t, top)] : [];
+  const states = rows.filter((i) => !isPart(i)); // what a part adds is no state of the training
+  const peaks = mark && states.length ? [peak(traces, states, t, top)] : [];
   return {
     data: [...marks.traces, ...traces],
     words: extremes(rows, meaning(metric).label),

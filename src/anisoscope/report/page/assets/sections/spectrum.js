@@ -1,6 +1,6 @@
 // How many dimensions are in use: spectral metrics by layer, both kinds of anisotropy at once, eigenvalues.
 import { View } from "../core/address.js";
-import { axis, Chart, visible } from "../core/chart.js";
+import { axis, Chart, PERCENT, visible } from "../core/chart.js";
 import { controls, metricOptions, options, segments, select } from "../core/controls.js";
 import { colourOf, depthColour, symbolOf } from "../core/colours.js";
 import { data, distinct, meaning, pick, SUBJECTS, T, title } from "../core/data.js";
@@ -49,7 +49,7 @@ function twoKinds(t) {
     table: { head: ["model", "site", "mean_cosine", RATIO, "dimension"], rows },
     layout: {
       xaxis: axis(t, "average cosine", { rangemode: "tozero" }),
-      yaxis: axis(t, "share of dimensions in use", { rangemode: "tozero", tickformat: ".0%" }),
+      yaxis: axis(t, "share of dimensions in use", { rangemode: "tozero", tickformat: PERCENT }),
       shapes: [
         threshold({ yref: "paper", x0: 0.1, x1: 0.1, y0: 0, y1: 1 }),
         threshold({ xref: "paper", x0: 0, x1: 1, y0: 0.1, y1: 0.1 }),
@@ -67,12 +67,25 @@ function eigenvalues(host, spectra) {
   const names = distinct(spectra.map(ownerOf));
   const view = new View("spectrum-of", { owner: names[0] }, { allowed: { owner: () => names } });
   if (names.length > 1) select(controls(host), "Spectrum of", options(names), view, "owner");
+  const mine = () => spectra.filter((one) => ownerOf(one) === view.owner);
   const chart = new Chart(grid(host), {
     title: () => "Eigenvalues of the covariance",
-    caption: () => "share of the variance by rank; the first site faint, the last strong; dotted: isotropic",
-    build: (t) => eigenvalueLines(spectra.filter((one) => ownerOf(one) === view.owner), t),
+    caption: () => {
+      const several = mine().length > 1 ? "the first site faint, the last strong; " : "";
+      return `share of the variance by rank; ${several}dotted: isotropic`;
+    },
+    build: (t) => eigenvalueLines(mine(), t),
   });
   view.listen(() => chart.refresh());
+}
+
+// Powers of ten; where there are fewer than three of them, 2 and 5 between them too, each written in full.
+function logarithmic(values) {
+  const known = values.filter((value) => value > 0), least = Math.min(...known), most = Math.max(...known);
+  if (most >= 1000 * least) return { type: "log", dtick: 1 };
+  const powers = [-1, 0, 1, 2, 3].map((k) => k + Math.floor(Math.log10(least)));
+  const tickvals = powers.flatMap((power) => [1, 2, 5].map((digit) => Number(`${digit}e${power}`)));
+  return { type: "log", tickvals, ticktext: tickvals.map(number) };
 }
 
 function eigenvalueLines(mine, t) {
@@ -99,10 +112,9 @@ function eigenvalueLines(mine, t) {
     hovertemplate,
   });
   const rows = mine.flatMap((one) => one.ranks.map((rank, k) => [one.site, one.step, rank, one.shares[k]]));
-  const log = { type: "log", dtick: 1 };
   const layout = {
-    xaxis: axis(t, "rank", log),
-    yaxis: axis(t, "share of variance", log),
+    xaxis: axis(t, "rank", logarithmic(traces.flatMap(({ x }) => x))),
+    yaxis: axis(t, "share of variance", logarithmic(traces.flatMap(({ y }) => y))),
   };
   return { data: traces, table: { head: ["site", "step", "rank", "share"], rows }, layout };
 }

@@ -26,12 +26,14 @@ const HEAD = [
 ];
 const NUMERIC = new Set(["step", "at", "seed", "value", "low", "high", "null", "n"]);
 const FILTERS = ["model", "site", "metric", "positions"];
+const SHARED = [...FILTERS.filter((name) => name !== "metric"), "run"]; // said once where all rows have the same
 const PAGE = 50;
 const READ = {
   model: (i) => SUBJECTS[T.subject[i]].model || SUBJECTS[T.subject[i]].label,
   run: (i) => data.runs[SUBJECTS[T.subject[i]].run].label,
 };
 const cell = (name, i) => (READ[name] ? READ[name](i) : T[name][i]);
+const valuesOf = (name) => distinct(Array.from({ length: COUNT }, (_, i) => cell(name, i)));
 const capital = (text) => text.replace(/^./, (first) => first.toUpperCase());
 
 function matches(i, view, words) {
@@ -72,7 +74,7 @@ function filters(bar, view) {
   });
   bar.append(element("label", {}, "Search", search));
   for (const name of FILTERS) {
-    const values = distinct(Array.from({ length: COUNT }, (_, i) => cell(name, i)));
+    const values = valuesOf(name);
     if (values.length < 2) continue;
     const list = ["", ...values].map((value) => element("option", { value }, value || "all"));
     const made = element("select", { "aria-label": capital(name) }, ...list);
@@ -101,11 +103,18 @@ function heading(name, view) {
   return made;
 }
 
+const SHORT = 26; // letters that stay on one line
+
+function kindOf(name) {
+  if (NUMERIC.has(name)) return "number";
+  return valuesOf(name).every((text) => (text ?? "").length <= SHORT) ? "text short" : "text";
+}
+
 function line(i, columns) {
-  const cells = columns.map((name) => {
-    const value = cell(name, i), numeric = NUMERIC.has(name);
-    const text = name === "value" ? valued(i) : numeric ? number(value) : value || "";
-    return element("td", { class: numeric ? "number" : "text" }, text);
+  const cells = [...columns].map(([name, kind]) => {
+    const value = cell(name, i);
+    const text = name === "value" ? valued(i) : kind === "number" ? number(value) : value || "";
+    return element("td", { class: kind }, text);
   });
   return element("tr", { title: T.protocol[i] }, ...cells);
 }
@@ -119,7 +128,12 @@ register({
   wants: () => COUNT > 0,
   draw(host) {
     const view = new View("table", { text: "", model: "", site: "", metric: "", positions: "", sort: "", page: 0 });
-    const columns = HEAD.filter((name) => READ[name] || T[name].some((value) => value !== null && value !== ""));
+    const told = HEAD.filter((name) => READ[name] || T[name].some((value) => value !== null && value !== ""));
+    const same = told.filter((name) => SHARED.includes(name) && valuesOf(name).length === 1);
+    const columns = new Map(told.filter((name) => !same.includes(name)).map((name) => [name, kindOf(name)]));
+    const named = same.filter((name) => name !== "run" || cell("run", 0) !== cell("model", 0));
+    const once = named.map((name) => `${name} ${cell(name, 0)}`).join(", ");
+    if (once) host.append(element("p", { class: "hint" }, `The same in every row: ${once}.`));
     const bar = controls(host), body = element("tbody"), said = element("span", { role: "status" });
     let found = [];
     filters(bar, view);
@@ -128,7 +142,7 @@ register({
       download("measurements.csv", csv([...HEAD, "protocol"], rows), "text/csv");
     };
     bar.append(element("button", { type: "button", onclick: save }, "Export CSV"));
-    const heads = columns.map((name) => heading(name, view));
+    const heads = [...columns.keys()].map((name) => heading(name, view));
     const table = element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body);
     const turn = (by) => () => view.change({ page: view.page + by }, { replace: true });
     const back = element("button", { type: "button", onclick: turn(-1) }, "Back");

@@ -116,7 +116,7 @@ register({
     "the value that isotropic vectors of the same number and dimension would give.",
   wants: (found) => rowsOf(found).length > 0,
   lead: (found) => hasHistogram(found) && similarities(found, rowsOf(found)),
-  draw(host, found) {
+  draw(host, found, leads) {
     const rows = rowsOf(found), metrics = new Set(rows.map((i) => T.metric[i]));
     const first = metrics.has("mean_cosine") ? "mean_cosine" : [...metrics][0];
     const view = new View("vectors", { metric: first }, { allowed: { metric: () => [...metrics] } });
@@ -128,6 +128,6 @@ register({
       build: (t) => barChart(rows.filter((i) => T.metric[i] === view.metric), t),
     });
     view.listen(() => chart.refresh());
-    if (hasHistogram(found)) new Chart(grid(host), similarities(found, rows));
+    if (hasHistogram(found) && !leads) new Chart(grid(host), similarities(found, rows));
   },
 });

@@ -1,0 +1,47 @@
+"""What a reader sees once: no chart twice, no two ticks alike, no column that says the same in every row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import anisoscope
+import report_runs
+from anisoscope.report.page.write import write_page
+from browser_page import drawn, needs_chromium
+
+pytestmark = needs_chromium
+
+
+def test_a_chart_that_opens_the_page_is_not_drawn_again(opened, tmp_path):
+    vectors, series = report_runs.vectors_run(tmp_path / "x"), report_runs.series_run(tmp_path / "run", steps=(0, 10))
+    alone = opened(write_page([vectors], tmp_path / "page.html"))
+    assert alone.get_by_role("heading", name="Similarities of pairs").count() == 1
+    both = opened(write_page([vectors, series], tmp_path / "both.html"))
+    assert both.locator("#lead h2").inner_text() == "Average cosine during training"
+    assert both.locator("#vectors").get_by_role("heading", name="Similarities of pairs").count() == 1
+
+
+def test_no_two_ticks_read_alike(opened, tmp_path):
+    x = np.random.default_rng(0).standard_normal((400, 64)) + 0.5
+    page = opened(write_page([anisoscope.vectors(x, neighbours=False).save(tmp_path / "x")], tmp_path / "page.html"))
+    for section in ("#dimensions", "#spectrum"):
+        drawn(page.locator(f"{section} figure"))
+        ticks = page.locator(f"{section} .ytick text").all_text_contents()
+        assert len(ticks) > 2
+        assert len(set(ticks)) == len(ticks)
+
+
+def test_what_is_the_same_in_every_row_is_said_once(opened, tmp_path):
+    page = opened(write_page([report_runs.vectors_run(tmp_path / "x")], tmp_path / "page.html"), width=390)
+    assert "The same in every row: model x, site vectors" in page.locator("#table .hint").first.inner_text()
+    heads = page.locator("#table thead th").all_inner_texts()
+    assert heads[:2] == ["metric", "value"]
+
+
+def test_names_of_a_table_stay_on_one_line_on_a_phone(opened, tmp_path):
+    models = ("org/alpha-base-uncased-v2", "org/beta-base-uncased-v2")
+    page = opened(write_page([report_runs.layers_run(tmp_path / "run", models)], tmp_path / "page.html"), width=390)
+    heights = "cells => cells.map((cell) => cell.clientHeight / parseFloat(getComputedStyle(cell).lineHeight))"
+    lines = page.locator("#table tbody td.text:first-child").evaluate_all(heights)
+    assert lines
+    assert max(lines) < 2
