@@ -93,6 +93,8 @@ def test_documents_of_equal_cosine_have_no_order():
     better = (cosines > cosines[np.arange(Q), related][:, None]).sum(1)
     among = np.where(related == 0, M // 2, 1)
     assert found.recall[:, 1] == pytest.approx(np.clip((10 - better) / among, 0, 1), abs=1e-12)
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_equal_documents_are_ranked_in_no_order(first: bool) -> None:
     """The average over all orders of three equal documents, of which one is related, wherever it stands in the file."""

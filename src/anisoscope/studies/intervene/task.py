@@ -54,13 +54,15 @@ def _question(model: OpenModel, batch: Batch) -> tuple[dict[str, Tensor], Tensor
     """The inputs, some tokens masked where the model is a masked one, and the labels."""
     ids = batch.inputs.get("input_ids")
     masked, mask_token = "Masked" in type(model.module).__name__, getattr(model.processor, "mask_token_id", None)
-    if ids is None or ids.dim() > 2 or output_head(model.module) is None or (masked and mask_token is None):
+    if ids is None or ids.dim() > 2 or output_head(model.module) is None:
         return batch.inputs, None
     asked = torch.where(batch.valid & ~batch.special, ids, -100)
     if not masked:  # causal: position t is asked for token t + 1
         labels = torch.full_like(asked, -100)
         labels[:, :-1] = asked[:, 1:]
         return batch.inputs, labels
+    if mask_token is None:  # it sees whatever it could be asked
+        return batch.inputs, None
     chosen = _chosen(sequence_keys(batch.keys), batch.starts, ids.shape[1]) & (asked >= 0)
     return {**batch.inputs, "input_ids": torch.where(chosen, mask_token, ids)}, torch.where(chosen, ids, -100)
 
