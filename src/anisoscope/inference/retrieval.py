@@ -10,8 +10,8 @@ For queries with at least one related document, documents ranked by cosine:
 - recall and precision at that threshold, over the labelled pairs; precision only where some are labelled 0.
 
 Documents of equal cosine (copies, codes of a few bits) have no order: nDCG and recall are means over all of theirs
-(McSherry & Najork 2008). Intervals: delete-a-group jackknife over queries. Documents without a label count as unrelated, as in BEIR, and a
-document that is the query itself is never found.
+(McSherry & Najork 2008). Intervals: delete-a-group jackknife over queries. Documents without a label count as
+unrelated, as in BEIR, and a document that is the query itself is never found.
 """
 
 from __future__ import annotations
