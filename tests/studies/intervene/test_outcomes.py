@@ -213,21 +213,6 @@ def test_an_encoder_decoder_is_asked_nothing(tmp_path: Path) -> None:
     assert value(rows, "mean_key", "last_cosine_change") == pytest.approx(0, abs=1e-5)
 
 
-def test_a_masked_model_without_a_token_for_the_mask_is_asked_nothing() -> None:
-    """It would be asked for the next token, which it sees."""
-    import transformers
-
-    network = transformers.BertForMaskedLM(zoo.config("bert"))
-    rows = intervene(open_model(network, tokenizer=bytes), what=["mean_key"])
-    assert not [row for row in rows.rows if row.metric in ("loss", "kl")]
-
-
-def test_words_as_characters_are_asked_nothing(tmp_path: Path) -> None:
-    model = open_model(zoo.save("character_bert", tmp_path / "model"), head=True)
-    rows = intervene(model, what=["mean_key"])
-    assert not [row for row in rows.rows if row.metric in ("loss", "kl")]
-
-
 def test_batches_are_small_where_the_vocabulary_is_large() -> None:
     from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
 
