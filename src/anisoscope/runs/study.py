@@ -12,7 +12,7 @@ Its command is the name of its module. A study that reads data in passes gives `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -44,6 +44,7 @@ class Findings:
 
     - `verdicts`: of single sites or rules, where there are any: plain values with model, site and what was decided;
     - `notes_of`: what has to be said of one model or file, by its label;
+    - `changes`: the metrics whose rows are differences of two values, which reach beyond the range of the metric;
     - `gathered`: the notes of all parts are among these notes already;
     - `protocol`, `data`, `model`: by label of the model, or plain values of the one thing that was measured.
     """
@@ -58,9 +59,10 @@ class Findings:
     model: Mapping[str, Any] = field(default_factory=dict)
     verdicts: Sequence[Mapping[str, Any]] = ()
     gathered: bool = False
+    changes: Collection[str] = ()
 
     def __post_init__(self) -> None:
-        self.rows = [bounded(row) for row in self.rows]
+        self.rows = [bounded(row, change=row.metric in self.changes) for row in self.rows]
 
 
 def first_names(settings: Any) -> str:

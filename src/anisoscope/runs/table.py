@@ -96,15 +96,18 @@ def row_of(estimate: Estimate, like: Row = _NOTHING, **where: Any) -> Row:
     return dataclasses.replace(like, **{name: getattr(estimate, name) for name in _ESTIMATED}, **where)
 
 
-def bounded(row: Row) -> Row:
+def bounded(row: Row, *, change: bool = False) -> Row:
     """The row with its interval cut to the range of its metric: symmetric intervals reach below a probability of 0.
 
-    >>> bounded(Row(metric="min_probability", value=0.01, low=-0.02, high=0.04)).low
-    0.0
+    `change`: the row is a difference of two values of its metric.
+
+    >>> row = Row(metric="min_probability", value=0.01, low=-0.02, high=0.04)
+    >>> bounded(row).low, bounded(row, change=True).low
+    (0.0, -0.02)
     """
     from anisoscope.inference.metrics import declared
 
-    metric = declared(row.metric)
+    metric = declared(f"{row.metric}_difference" if change else row.metric)
     if metric is None or row.value is None or row.low is None or row.high is None:
         return row
     low = row.low if metric.low is None else max(row.low, min(metric.low, row.value))

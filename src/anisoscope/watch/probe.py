@@ -13,7 +13,7 @@ is computed from the logits, where the batch has `labels` or the model is causal
 The spectrum comes from a fixed sample of states at each site (hashed by sequence and position, so the same ones at
 every step), by the smaller of its two Gram matrices: its rank is at most their number, which `n` says.
 
-Cost: one forward pass of the probe with eager attention, and sums that take about as long again.
+Cost: about one step of training with a batch as large as the probe, of which the forward pass is a quarter.
 """
 
 from __future__ import annotations

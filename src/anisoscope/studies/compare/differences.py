@@ -63,7 +63,8 @@ def compare_runs(first: Run, second: Run, *, aligned: bool = False) -> Findings:
         alone = _in_order(own.keys() - set(shared), run)
         notes += [f"only in the {which} run, and not compared: {', '.join(alone)}"] if alone else []
     notes += _left_out(first, second)
-    return Findings(rows, _words(rows), notes=notes, protocol={"difference": "second minus first"})
+    changes = {row.metric.removesuffix("_before") for row in rows if row.metric.endswith("_before")}
+    return Findings(rows, _words(rows), notes=notes, protocol={"difference": "second minus first"}, changes=changes)
 
 
 def _left_out(first: Run, second: Run) -> list[str]:
