@@ -372,6 +372,22 @@ def test_states_that_are_not_finite_are_told_and_do_not_end_the_training(tmp_pat
     assert "at step 0" in kept["verdict"]
 
 
+@pytest.mark.filterwarnings("ignore:.*NaN or infinite")
+def test_a_training_that_is_set_back_forgets_what_was_warned_of_later_steps(tmp_path: Path) -> None:
+    broken = model()
+    broken.bert.encoder.layer[1].output.LayerNorm.bias.data[3] = float("nan")
+    first = AnisotropyMonitor(probe(), every=1, out=tmp_path / "watch")
+    for step, network in enumerate([model(), model(), broken]):
+        first.observe(network, step)
+    first.save()
+    again = AnisotropyMonitor(probe(), every=1, out=tmp_path / "watch")
+    again.observe(model(), 2)
+    assert again.warned == []
+    again.observe(broken, 3)
+    again.observe(broken, 3)
+    assert [sentence[-9:] for sentence in again.warned] == ["at step 3"]
+
+
 def test_a_band_needs_a_level_before_it_can_be_left() -> None:
     assert not Band().left([0.1, 0.9, 0.95])
     assert Band(margin=0.05).left([0.1] * 5 + [0.2, 0.2])
