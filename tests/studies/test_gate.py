@@ -69,6 +69,11 @@ def test_a_move_whose_interval_reaches_below_its_limit_cannot_be_told(place: Pat
     assert (verdict["low"], verdict["outcome"]) == (change["low"], "cannot say")
 
 
+def test_what_is_compared_with_itself_is_told_so(place: Path) -> None:
+    assert any("both sides are the same" in note for note in anisoscope.gate("x.npy", "x.npy").notes)
+    assert not any("both sides" in note for note in anisoscope.gate("x.npy", "near.npy").notes)
+
+
 @pytest.mark.parametrize(
     ("second", "code", "outcomes"),
     [

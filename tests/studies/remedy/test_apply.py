@@ -259,13 +259,13 @@ def test_vectors_of_another_scale_are_told(tmp_path: Path, remedy: Remedy, capsy
     np.save(tmp_path / "same.npy", X)
     np.save(tmp_path / "codes.npy", np.round(X * 20).astype(np.int8))
     same, codes = (
-        apply_files(loaded, [tmp_path / f"{name}.npy"], tmp_path / "out.npy")[0] for name in ("same", "codes")
+        apply_files(loaded, [tmp_path / f"{name}.npy"], tmp_path / f"{name}-out.npy")[0] for name in ("same", "codes")
     )
     assert (same.scale, codes.scale) == (pytest.approx(1, abs=0.05), pytest.approx(20, rel=0.05))
     assert (same.another_scale, codes.another_scale) == (False, True)
-    main(
-        ["remedy", "apply", str(tmp_path / "r.safetensors"), str(tmp_path / "codes.npy"), "-o", str(tmp_path / "o.npy")]
-    )
+    given = [str(tmp_path / name) for name in ("r.safetensors", "codes.npy", "told.npy")]
+    with pytest.raises(SystemExit):
+        main(["remedy", "apply", *given[:2], "-o", given[2]])
     assert "times as long as those that the remedy was fitted on" in capsys.readouterr().out
 
 

@@ -58,7 +58,15 @@ def measure(job: Job) -> Findings:
         "holds": "the 95 % interval lies within the limits: two one-sided tests at 2.5 % each",
         "pairing": "rows of the same number" if aligned else "texts of the same name",
     }
-    return Findings(rows, _sentence(verdicts), notes=compared.notes, protocol=protocol, verdicts=verdicts)
+    notes = [*_one_thing(job), *compared.notes]
+    return Findings(rows, _sentence(verdicts), notes=notes, protocol=protocol, verdicts=verdicts)
+
+
+def _one_thing(job: Job) -> list[str]:
+    """What is said of a thing that is compared with itself: options such as `--dtype` are those of both sides."""
+    if set(_SIDES) & job.given.keys() or job.settings.first != job.settings.second:
+        return []
+    return ["both sides are the same, read in the same way; for another --dtype, measure each side and gate the runs"]
 
 
 def _run(job: Job, side: str, rules: Sequence[Rule], out: Path) -> Run:
