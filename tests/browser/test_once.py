@@ -7,6 +7,8 @@ import numpy as np
 import anisoscope
 import report_runs
 from anisoscope.report.page.write import write_page
+from anisoscope.runs.store import write_run
+from anisoscope.runs.table import Row
 from browser_page import drawn, needs_chromium
 
 pytestmark = needs_chromium
@@ -45,3 +47,16 @@ def test_names_of_a_table_stay_on_one_line_on_a_phone(opened, tmp_path):
     lines = page.locator("#table tbody td.text:first-child").evaluate_all(heights)
     assert lines
     assert max(lines) < 2
+
+
+def test_the_first_chart_of_a_training_draws_states_and_not_what_parts_add(opened, tmp_path):
+    rows = [
+        Row(model="m", site=site, layer=layer, step=step, metric="mean_cosine", value=value)
+        for step in (0, 64)
+        for site, layer, value in (("block.0", 0, 0.1), ("block.1", 1, 0.2), ("block.1.attention", None, 0.9))
+    ]
+    run = write_run(tmp_path / "run", command="sweep", settings={}, rows=rows, protocol={})
+    page = opened(write_page([run], tmp_path / "page.html"))
+    names = {line["name"] for line in drawn(page.locator("#lead figure")) if line["name"]}
+    assert names == {"block.0", "block.1"}
+    assert "block.1.attention" in {line["name"] for line in drawn(page.locator("#series figure").first)}

@@ -33,22 +33,20 @@ def test_long_work_logs_lines_with_the_time_left(monkeypatch: pytest.MonkeyPatch
     ]
 
 
-def test_work_of_unknown_size_has_no_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("work", "amount", "place", "said"),
+    [
+        ({"what": "reading", "unit": "lines"}, 5, 0, "reading: 5 lines, 20 s elapsed"),
+        ({"what": "measuring", "unit": "models", "total": 1}, 1, -1, "measuring: 1 model in 40 s"),
+    ],
+)
+def test_no_time_is_left_of_unknown_work_and_one_is_not_a_plural(monkeypatch, work, amount, place, said) -> None:
     clock = iter(range(0, 1000, 20))
     monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
     stream = io.StringIO()
-    with track("reading", unit="lines", stream=stream) as bar:
-        bar.advance(5)
-    assert stream.getvalue().splitlines()[0] == "reading: 5 lines, 20 s elapsed"
-
-
-def test_one_is_not_said_in_the_plural(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter(range(0, 1000, 20))
-    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
-    stream = io.StringIO()
-    with track("measuring", total=1, unit="models", stream=stream) as bar:
-        bar.advance(1)
-    assert stream.getvalue().splitlines()[-1] == "measuring: 1 model in 40 s"
+    with track(**work, stream=stream) as bar:
+        bar.advance(amount)
+    assert stream.getvalue().splitlines()[place] == said
 
 
 class Terminal(io.StringIO):

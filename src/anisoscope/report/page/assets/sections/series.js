@@ -24,7 +24,8 @@ function metricsOf(model) {
 // One line for each site and seed; the seeds of a site share its colour and differ in their dashes.
 export function overSteps({ model, metric, step = null, mark = false }, t) {
   const steps = data.steps.get(model), place = new Map(steps.map((one, k) => [one, k]));
-  const rows = seriesRows(model, metric), sites = distinct(rows.map((i) => T.site[i])), lines = new Map();
+  const all = seriesRows(model, metric), rows = mark ? all.filter((i) => !isPart(i)) : all; // the first chart: states
+  const sites = distinct(rows.map((i) => T.site[i])), lines = new Map();
   rows.forEach((i) => add(lines, `${T.site[i]}\n${T.seed[i]}`, i));
   const traces = [], nulls = [], many = lines.size > sites.length, seeds = distinct(rows.map((i) => T.seed[i]));
   for (const [key, mine] of lines) {
@@ -41,8 +42,7 @@ export function overSteps({ model, metric, step = null, mark = false }, t) {
   const here = { type: "line", yref: "paper", y0: 0, y1: 1, line: { color: t.accent, width: 1.4 } };
   const shapes = step === null ? [] : [{ ...here, x0: place.get(step), x1: place.get(step) }];
   const top = (i) => `${number(Number(T.value[i].toPrecision(2)))} at step ${number(T.step[i])}`;
-  const states = rows.filter((i) => !isPart(i)); // what a part adds is no state of the training
-  const peaks = mark && states.length ? [peak(traces, states, t, top)] : [];
+  const peaks = mark && rows.length ? [peak(traces, rows, t, top)] : [];
   return {
     data: [...marks.traces, ...traces],
     words: extremes(rows, meaning(metric).label),
