@@ -207,8 +207,8 @@ class AnisotropyMonitor(TrainerCallback):
         """What was seen from this step on, by a training that was then set back, is seen anew."""
         if self.rows and (self.rows[-1].step or 0) >= step:
             self.rows = [row for row in self.rows if row.step is not None and row.step < step]
-            self.warned = self.warned if self.rows else []
             self._look_again()
+            self.warned = [alarm.message for alarm in self.alarms]
         for file in self._files():
             if _step_of(file) >= step:
                 file.unlink()
