@@ -115,6 +115,7 @@ def test_products_begun_beside_the_sums_are_those_of_brute_force(
     moments = Moments(d)
     with use_threads(number):
         moments.update(x, first=first)
+        assert torch.get_num_threads() == number  # whichever thread was the first to ask for one thread of numpy
     assert [one is not None for one in begun] == [True, False]  # the rest of the rows are too few
     for part, rows in (("rest", x[~first].astype(float)), ("first", x[first].astype(float))):
         sums = moments.sums(part)

@@ -47,7 +47,7 @@ def use_threads(number: int) -> Iterator[None]:
     before, said = threads(), os.environ.get("OMP_NUM_THREADS")
     _CHOSEN.append(number)
     os.environ["OMP_NUM_THREADS"] = str(number)  # which torch and numpy's linear algebra read when they are loaded
-    limit = _at_our_disposal().limit(limits=number, user_api="blas")
+    limit = _at_our_disposal().limit(limits=number)
     try:
         _tell_torch(number)
         yield
@@ -126,7 +126,7 @@ class _OneThread:
     def __call__(self) -> Iterator[None]:
         with self._lock:
             if not self._within:
-                self._limit = _at_our_disposal().limit(limits=1, user_api="blas")
+                self._limit = _at_our_disposal().limit(limits=1)
             self._within += 1
         try:
             yield
@@ -168,8 +168,11 @@ def _lift(limit: Any) -> None:
 
 
 def _at_our_disposal() -> ThreadpoolController:
-    """The same, ready to obey any thread: it obeys the first one that sets a limit, until that thread lets go."""
-    found = _controller()
+    """That of linear algebra, ready to obey any thread: it obeys the first that sets a limit, until that one lets go.
+
+    OpenMP is left out: each thread has a number of its own there, and would be given that of another.
+    """
+    found = _controller().select(user_api="blas")
     for library in found.lib_controllers:
         if hasattr(library, "clear_controlling_thread"):  # from threadpoolctl 3.8 on
             library.clear_controlling_thread(force=True)
