@@ -45,6 +45,7 @@ from anisoscope.errors import UsageError
 LARGEST_SPECTRUM = 4096  # above this d, a d×d matrix is not built: the spectrum comes from a sketch
 _HUGE = 65_536  # above this d (flattened maps) no sketch either, and fewer jackknife groups: sums stay in memory
 _FEW = 64  # rows that are cheaper in float64 than about their mean
+_AHEAD = 32  # blocks with which other threads begin: each keeps a product of d × d until it is added
 OPEN_BYTES = 16 * 2**20
 _FEWEST_OPEN = 256  # windows of a text come sorted by length within 128 of them: pieces lie at most 256 apart
 _FLOAT32_SAFE = (1e-12, 1e15)  # norms whose squares, summed over a block, neither vanish nor overflow in float32
@@ -182,7 +183,8 @@ class Moments:
         bad = any(self._sums[f"{part}.{name}"][0] for part in PARTS for name in ("zero", "nonfinite"))
         if not self.spectrum or is_tensor(x) or bad:
             return [None] * len(blocks)
-        return [products.begin(x[rows], np.flatnonzero(first[rows])) for rows in blocks]
+        begun = [products.begin(x[rows], np.flatnonzero(first[rows])) for rows in blocks[:_AHEAD]]
+        return [*begun, *([None] * (len(blocks) - len(begun)))]
 
     def _binned(
         self, x: Block, bins: NDArray[np.int64], count: int, *, busy: bool = False
