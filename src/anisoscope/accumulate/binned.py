@@ -151,12 +151,13 @@ class _Rows:
     def _add_stretch(self, found: Binned, start: int, pair: Array, scale: Array | None, z: Array, y: Array) -> None:
         """Add a block of one bin."""
         bin_of, pair = self.bins[start], pair if scale is None else np.stack([scale, pair[1]])
-        sums = pair @ z
-        found.sums[bin_of] += sums
+        plain, unit = pair[0] @ z, pair[1] @ z  # one product with both takes twice as long
+        found.sums[bin_of, 0] += plain
+        found.sums[bin_of, 1] += unit
         found.unit2[bin_of % 2] += np.square(pair[1]) @ y
         found.fourth[bin_of] += np.vdot(y, y) if scale is None else np.square(scale) ** 2 @ np.square(y).sum(1)
         if self.gram:
-            found.blocks[start // GRAM_BLOCK, bin_of % 2] += sums[0]
+            found.blocks[start // GRAM_BLOCK, bin_of % 2] += plain
 
     def _add_several(self, found: Binned, start: int, pair: Array, scale: Array | None, z: Array, y: Array) -> None:
         """Add a block of several bins, in order."""
