@@ -25,6 +25,7 @@ from anisoscope.errors import ModelError
 from anisoscope.runs.progress import track
 from anisoscope.runs.stopping import asked_to_stop, patiently
 from anisoscope.runs.work.collected import COUNTED
+from anisoscope.runs.work.memory import Tidy
 from anisoscope.runs.work.units import Unit, virtual_shard
 
 if TYPE_CHECKING:
@@ -146,9 +147,10 @@ def follow(
     last, cost, every = time.monotonic(), 0.0, float(os.environ.get("ANISOSCOPE_SAVE_EVERY", SAVE_EVERY))
     with track(what, total=total, unit=unit) as bar, nullcontext() if saved is None else patiently():
         bar.skip(start)
-        place = start
+        place, tidy = start, Tidy()
         for following, piece in work:
             do(piece)
+            tidy()
             if COUNTED in sums:
                 sums[COUNTED].parts["done"].n += size(piece)
             bar.advance(following - place)
