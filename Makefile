@@ -45,7 +45,7 @@ types: $(READY)
 pytest: $(READY) browser $(DENO)
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-# about 25 minutes on two idle cores; writes docs/studies/tables/bench.json, docs/benchmarks.md and the model in docs/scale.md
+# about 40 minutes on two idle cores; writes docs/studies/tables/bench.json, docs/benchmarks.md and the model in docs/scale.md
 bench: $(READY)
 	$(OFFLINE) $(BIN)/python tests/benchmarks/run.py
 	$(BIN)/python scripts/make_benchmarks.py

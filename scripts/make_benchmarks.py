@@ -103,7 +103,7 @@ def power_words(name: str, found: np.ndarray, unit: float) -> str:
     return " + ".join(parts) or "0"
 
 
-def model_lines(cost: list[dict[str, Any]]) -> Iterator[str]:
+def model_lines(cost: list[dict[str, Any]], hashed: float) -> Iterator[str]:
     fits = {name: fitted(cost, name) for name in POWERS}
     ways = [
         ("time per vector and site, directions", "directions", 1e-9, "ns"),
@@ -116,12 +116,13 @@ def model_lines(cost: list[dict[str, Any]]) -> Iterator[str]:
     for words, name, unit, shown in ways:
         found, _, error = fits[name]
         yield f"| {words} | {power_words(name, found, unit)} {shown} | {100 * error:.0f} % |"
+    yield f"| hashing of files on disk, by every process | {hashed / 1e9:.1f} GB/s | |"
     widths = [", ".join(str(one["d"]) for one in cost if one["fit"] == fit) for fit in (True, False)]
     yield f"\nFitted at d = {widths[0]}; checked at d = {widths[1]}, 8,192 vectors each.\n"
-    yield from examples({name: fit[1] for name, fit in fits.items()})
+    yield from examples({name: fit[1] for name, fit in fits.items()}, hashed)
 
 
-def examples(of: dict[str, Callable[[float], float]]) -> Iterator[str]:
+def examples(of: dict[str, Callable[[float], float]], hashed: float) -> Iterator[str]:
     """Worked on paper: what the model says of three large jobs."""
     yield "### Three examples on paper\n"
     yield "Computed from the coefficients above, not run. Accelerators are untried: 100 TFLOP/s each is an assumption,"
@@ -137,7 +138,8 @@ def examples(of: dict[str, Callable[[float], float]]) -> Iterator[str]:
     yield f"- **A billion embeddings of d = {d:,}** (4.1 TB): {total / 3600:,.0f} thread-hours with spectra,"
     yield f"  {narrow / 3600:,.1f} without. 64 threads need {total / 64 / 60:,.0f} minutes with spectra and"
     yield f"  {4.1e12 / (total / 64) / 1e9:,.1f} GB/s of reading. 64 workers send"
-    yield f"  {63 * of['bytes_spectra'](d) / 1e6:,.0f} MB of state to the one that writes."
+    yield f"  {63 * of['bytes_spectra'](d) / 1e6:,.0f} MB of state to the one that writes. That is for an object store: of"
+    yield f"  files on disk every process also hashes all 4.1 TB, {4.1e12 / hashed / 60:,.0f} minutes however many there are."
     sites, d, tokens = 82, 8192, 10**6
     sums, moved = tokens * sites * of["directions"](d), 2 * tokens * sites * d
     yield f"- **A 70B model on 8 accelerators**, {tokens:,} tokens, {sites} sites of d = {d:,}: forward"
@@ -162,7 +164,7 @@ def main() -> None:
         scale = DOCS / "scale.md"
         before, rest = scale.read_text(encoding="utf-8").split(BEGIN)
         after = rest.split(END)[1]
-        middle = "\n".join([*made_how(found), *model_lines(found["cost"])])
+        middle = "\n".join([*made_how(found), *model_lines(found["cost"], found["hashed"])])
         scale.write_text(f"{before}{BEGIN}\n{middle}\n{END}{after}", encoding="utf-8")
 
 

@@ -1,12 +1,15 @@
 """The measurements that the cost model is fitted to: one site, one thread, by width.
 
 `FIT` widths give the coefficients, `CHECK` widths say how wrong they are. Seconds per vector of the sums and seconds of
-the metrics of one site, both of the processor, which a busy machine hardly changes; and the bytes of a site's state.
+the metrics of one site, both of the processor, which a busy machine hardly changes; the bytes of a site's state; and
+the bytes of a file that are hashed in a second, once it has been read.
 """
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 FIT, CHECK = (64, 128, 256, 512, 1024), (384, 768, 1536)
 ROWS, LENGTH = 8192, 512
+HASHED = 2**28
 
 
 def site(d: int, turns: int) -> dict[str, Any]:
@@ -50,6 +54,16 @@ def site(d: int, turns: int) -> dict[str, Any]:
     }
 
 
+def hashed_per_second(turns: int) -> float:
+    from anisoscope.inputs.files import file_digest
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "x.npy"
+        path.write_bytes(bytes(HASHED))
+        taken = in_turn({"hash": lambda: file_digest(path)}, turns=turns, clock=time.process_time)
+    return HASHED / float(np.median(taken["hash"]))
+
+
 def main() -> None:
     chosen = arguments(__doc__)
 
@@ -57,7 +71,8 @@ def main() -> None:
 
     torch.set_num_threads(1)
     threadpool_limits(1)  # numpy's team waits at full speed, which would count
-    give([], cost=[site(d, 1 if chosen.small else 5) for d in sorted((*FIT, *CHECK))])
+    turns = 1 if chosen.small else 5
+    give([], cost=[site(d, turns) for d in sorted((*FIT, *CHECK))], hashed=hashed_per_second(turns))
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ def main() -> None:
     small = chosen.small
     with TemporaryDirectory() as folder:
         here = Path(folder)
-        shape = {"layers": 2, "width": 64, "windows": 32} if small else {"layers": 6, "width": 768, "windows": 480}
+        shape = {"layers": 2, "width": 64, "windows": 32} if small else {"layers": 6, "width": 768, "windows": 960}
         length = 32 if small else 512
         what = f"`measure`, {shape['windows'] * length:,} tokens, {shape['layers']} layers of {shape['width']}"
         rows = against_one(make_texts(here, **shape, length=length), what, here / "measured", turns=1)

@@ -38,7 +38,7 @@ def test_a_missed_aim_is_said() -> None:
 
 
 def test_examples_follow_from_the_model() -> None:
-    text = "\n".join(model_lines(cost(0.0)))  # type: ignore[arg-type]
+    text = "\n".join(model_lines(cost(0.0), 1.5e9))  # type: ignore[arg-type]
     hours = 1e9 * (3e-7 + 1e-9 * 1024 + 1e-9 * 1024**2) / 3600
     assert f"{hours:,.0f} thread-hours with spectra" in text
 
