@@ -138,8 +138,9 @@ def examples(of: dict[str, Callable[[float], float]], hashed: float) -> Iterator
     yield f"- **A billion embeddings of d = {d:,}** (4.1 TB): {total / 3600:,.0f} thread-hours with spectra,"
     yield f"  {narrow / 3600:,.1f} without. 64 threads need {total / 64 / 60:,.0f} minutes with spectra and"
     yield f"  {4.1e12 / (total / 64) / 1e9:,.1f} GB/s of reading. 64 workers send"
-    yield f"  {63 * of['bytes_spectra'](d) / 1e6:,.0f} MB of state to the one that writes. That is for an object store: of"
-    yield f"  files on disk every process also hashes all 4.1 TB, {4.1e12 / hashed / 60:,.0f} minutes however many there are."
+    yield f"  {63 * of['bytes_spectra'](d) / 1e6:,.0f} MB of state to the one that writes. So it is with an"
+    yield "  object store; where the files lie on disk, every process also hashes all of them,"
+    yield f"  {4.1e12 / hashed / 60:,.0f} minutes however many there are."
     sites, d, tokens = 82, 8192, 10**6
     sums, moved = tokens * sites * of["directions"](d), 2 * tokens * sites * d
     yield f"- **A 70B model on 8 accelerators**, {tokens:,} tokens, {sites} sites of d = {d:,}: forward"
