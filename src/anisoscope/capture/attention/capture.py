@@ -159,6 +159,8 @@ class AttentionCapture:
 
     def _unrotated(self, seen: Projected) -> tuple[Tensor, Tensor]:
         """Queries and keys before rotation. The inverse of a rotation is the same rotation with the sine negated."""
+        if seen.plain is not None:
+            return seen.plain
         rotate = getattr(sys.modules[type(seen.module).__module__], "apply_rotary_pos_emb", None)
         if rotate is None or getattr(seen.module, "use_rope", True) is False:
             return seen.query, seen.key
