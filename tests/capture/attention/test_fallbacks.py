@@ -231,3 +231,41 @@ def test_queries_stand_by_sequence_however_a_projection_lays_them_out(kind: str,
         assert both.queries.shape == (2, 2, 12, 8)
         torch.testing.assert_close(both.queries[1:], alone.queries)
         torch.testing.assert_close(both.keys[1:], alone.keys)
+
+
+LATENT = {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 6, "v_head_dim": 5}
+ROUTED = {"n_routed_experts": 2, "num_experts_per_tok": 1, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 2}
+OWN_WAYS = {
+    "DeepseekV3": ("q_b_proj", 6, {**LATENT, **ROUTED, "moe_intermediate_size": 8}),
+    "Cohere2": ("q_proj", 0, {"num_key_value_heads": 2, "layer_types": ["sliding_attention", "full_attention"]}),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(OWN_WAYS))
+def test_queries_before_rotation_are_those_of_the_projection(kind: str) -> None:
+    """Before, latent attention was turned back at the wrong end, and layers without positions were turned as well."""
+    projection, plain, own = OWN_WAYS[kind]
+    module = _model(kind, **SMALL, vocab_size=60, **own)
+    projected: list[Tensor] = []
+    for layer in module.layers:
+        layer.self_attn.get_submodule(projection).register_forward_hook(lambda _, __, out: projected.append(out))
+    calls: list[AttentionCall] = []
+    with AttentionCapture(module, lambda _, call: calls.append(call), before_rotary=True):
+        module(IDS)
+    assert len(calls) == 2
+    for call, out in zip(calls, projected, strict=True):
+        expected = out.unflatten(-1, (2, -1)).transpose(1, 2)
+        torch.testing.assert_close(call.queries[..., :plain], expected[..., :plain])
+        ordered = (x[..., plain:].sort(-1).values for x in (call.queries, expected))  # DeepSeek pairs them otherwise
+        torch.testing.assert_close(*ordered, rtol=1e-4, atol=1e-5)
+
+
+def test_rotations_that_cannot_be_followed_are_refused() -> None:
+    """Before, the rotated queries of Llama 4 were said to be those before rotation."""
+    own = {"num_key_value_heads": 2, "head_dim": 8, "intermediate_size_mlp": 16, "num_local_experts": 2}
+    module = _model("Llama4Text", **SMALL, vocab_size=60, **own)
+    with (
+        pytest.raises(ModelError, match="cannot be followed"),
+        AttentionCapture(module, lambda *_: None, before_rotary=True),
+    ):
+        module(IDS)
