@@ -75,14 +75,12 @@ def test_removal_keeps_position_biases() -> None:
         model.module(**model_inputs(model.module, batch.inputs))
     assert len(calls) == 7
     for site, call in calls.items():
-        bias = 0.0 if call.position_bias is None else call.position_bias.double()
+        bias = torch.zeros(1, 1, 1, call.keys.shape[2]) if call.position_bias is None else call.position_bias
         greatest = 0.0
         for row in range(len(batch)):
             rows, keys = call.valid_queries[row], call.valid_keys[row]
             q, k = call.queries[row][:, rows].double(), call.keys[row][:, keys].double()
-            own = (
-                bias if isinstance(bias, float) else bias.expand(len(batch), -1, len(rows), -1)[row][:, rows][..., keys]
-            )
+            own = bias.expand(len(batch), -1, len(rows), -1)[row][:, rows][..., keys].double()
             hidden = torch.zeros(len(q), q.shape[1], k.shape[1], dtype=torch.bool)
             if call.visible is not None:
                 hidden |= ~call.visible.expand(len(batch), len(rows), -1)[row][rows][:, keys]
