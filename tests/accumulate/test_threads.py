@@ -15,6 +15,7 @@ from anisoscope.accumulate.attention.score_bins import count_cells, fold_cells, 
 from anisoscope.accumulate.attention.tiles import _median
 from anisoscope.accumulate.moments import Moments
 from anisoscope.accumulate.threads import by_slices, shared_out, small_matrices, use_threads
+from anisoscope.accumulate.threads import threads as threads_now
 
 
 @pytest.fixture(params=[1, 3])
@@ -28,6 +29,12 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
 @pytest.mark.parametrize("n", [0, 1, 2, 7])
 def test_slices_cover_everything_once(threads: int, n: int) -> None:
     assert [i for part in by_slices(lambda some: list(range(n)[some]), n) for i in part] == list(range(n))
+
+
+def test_threads_of_the_pool_share_out_nothing() -> None:
+    """Before, `--threads 2` let two of them wait for work that only they could do."""
+    with use_threads(4):
+        assert by_slices(lambda _: threads_now(), 4) == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("keys", [6, 7])

@@ -136,7 +136,9 @@ def _nearest(x: Array) -> dict[str, Any]:
     np.fill_diagonal(distances, np.inf)
     order = np.argsort(distances, axis=1, kind="stable")
     near = np.take_along_axis(distances, order, axis=1)[:, : k + 1]
-    usable = near[near[:, 0] > 0][:, :k]
+    apart = near[:, 0] > 0
+    apart &= near[:, 0] > 1e-4 * np.median(near[apart, 0]) if apart.any() else apart
+    usable = near[apart][:, :k]
     tied = (near[:, k] - near[:, k - 1] < 1e-5 * near[:, k]).any() if near.shape[1] > k else False
     ratios = np.sort(np.log(usable[:, 1] / usable[:, 0])) if len(usable) else np.zeros(0)
     kept = int(len(ratios) * 0.9)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -201,3 +203,16 @@ def test_asking_for_columns_that_are_not_there_is_refused() -> None:
         mle_dimension(distances, 6)
     with pytest.raises(UsageError):
         hubness(indices, 30, k=6)
+
+
+def test_copies_that_differ_by_rounding_are_copies() -> None:
+    """Before, 40 of them lowered the dimension of 500 points from 7.9 to 1.1."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((500, 10)) + 5
+    x[:40] = x[0]
+    noisy = x.copy()
+    noisy[:40] += 1e-7 * rng.standard_normal((40, 10))
+    exact, rounded = (nearest(one, 60)[0] for one in (x, noisy))
+    assert duplicates(exact) == duplicates(rounded) == 40
+    for dimension in (twonn, partial(mle_dimension, k=60)):
+        assert dimension(rounded) == pytest.approx(dimension(exact), rel=1e-6)

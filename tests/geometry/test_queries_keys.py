@@ -12,7 +12,6 @@ from anisoscope.geometry.queries_keys import (
     q_filters,
     query_key_cosine,
     query_key_dot,
-    removal_effect,
     split_variance,
     union_directions,
 )
@@ -92,11 +91,3 @@ def test_parts_of_the_variance_add_up_and_drift_is_salience(drift: float) -> Non
 
 def test_split_variance_without_rows_is_missing() -> None:
     assert split_variance(0.0, np.zeros((2, 2)), np.zeros(2), np.zeros(2), 0) == (None,) * 5
-
-
-def test_the_mean_key_does_nothing_and_the_mean_query_does_much() -> None:
-    queries, keys = RNG.normal(size=(12, 8)) + 4, RNG.normal(size=(12, 8)) + 40
-    for visible in (None, np.tril(np.ones((12, 12), dtype=bool))):
-        effect = removal_effect(queries, keys, scaling=8**-0.5, visible=visible)
-        assert effect.key < 1e-13
-        assert effect.query > 0.1

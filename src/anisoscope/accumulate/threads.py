@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 class _Shared(threading.local):
-    threads = 0  # among which `shared_out` shares out what this thread does; 0 outside of it
+    threads = 0  # among which `shared_out` shares out what this thread does; 0 outside of it, 1 in threads of the pool
 
 
 _SHARED = _Shared()
@@ -190,7 +190,10 @@ def _pool(process: int, with_torch: bool) -> ThreadPoolExecutor:  # threads do n
 
 
 def _alone() -> None:
-    """Let torch use one thread where this thread calls it; elsewhere nothing changes."""
+    """Let torch use one thread where this thread calls it; elsewhere nothing changes. Nor does it share out anything:
+    threads of the pool that wait for others of the pool wait for ever.
+    """
+    _SHARED.threads = 1
     if "torch" in sys.modules:
         sys.modules["torch"].get_num_threads()  # the number of the process, which is set at the first call
         threadpool_limits(1, user_api="openmp")

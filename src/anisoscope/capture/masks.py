@@ -32,6 +32,9 @@ Specials = Literal["keep", "drop"]
 WhisperWindow = Literal["speech", "all"]
 Which = Literal["all", "last"]
 
+_PAD_TO = ("attention_window", "block_size", "local_attn_chunk_length")
+"""Fields of configs of models that pad texts to a multiple of it: Longformer, LED, BigBird, PEGASUS-X, Reformer."""
+
 
 @dataclass(frozen=True, slots=True)
 class RowIndex:
@@ -79,7 +82,7 @@ def count_positions(
 def _valid(kind: Positions, site: Site, batch: Batch, length: int, model: Any, whisper_window: WhisperWindow) -> Tensor:
     """Which positions are real, (B, length)."""
     if kind == "tokens":
-        return batch.valid
+        return _lengthened(batch.valid, site, length)
     if kind == "decoder":
         return _decoder(site, batch)[0]
     if kind == "molecules":
@@ -95,10 +98,16 @@ def _valid(kind: Positions, site: Site, batch: Batch, length: int, model: Any, w
 def _special(kind: Positions, site: Site, batch: Batch, length: int) -> Tensor:
     """Which positions are special, (B, length)."""
     if kind == "tokens":
-        return batch.special
+        return _lengthened(batch.special, site, length)
     if kind == "decoder":
         return _decoder(site, batch)[1]
     return (torch.arange(length) < site.prefix_tokens).expand(len(batch), length)
+
+
+def _lengthened(places: Tensor, site: Site, length: int) -> Tensor:
+    """The places of an input as those of a state that its model padded on the right."""
+    more = length - places.shape[1]
+    return torch.nn.functional.pad(places, (0, more)) if more > 0 and site.positions == "unknown" else places
 
 
 def _decoder(site: Site, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -115,7 +124,8 @@ def _resolve(site: Site, batch: Batch, length: int, model: Any) -> Positions:
     """What the positions of a state of unknown architecture are, by their number."""
     if site.name.startswith("decoder."):
         return "decoder"
-    if length == batch.valid.shape[1]:
+    padded = any(getattr(getattr(model, "config", None), name, None) for name in _PAD_TO)
+    if length == batch.valid.shape[1] or (padded and length > batch.valid.shape[1] and "input_ids" in batch.inputs):
         return "tokens"
     if hasattr(model, "_get_feature_vector_attention_mask"):
         return "frames"

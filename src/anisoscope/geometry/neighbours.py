@@ -6,9 +6,11 @@ One pass (`nearest`) gives the distances and the indices from which everything e
 - maximum likelihood (Levina & Bickel, NeurIPS 2004), pooled over points as MacKay & Ghahramani proposed;
 - hubness (Radovanović et al., JMLR 2010): skewness of how often a point is among the k nearest of others.
 
-A point that coincides with another (r_1 = 0) has no ratio of distances; it is left out, and `duplicates` counts such
-points. All of these depend on the scale of sampling: m Gaussian vectors in R^768 look far less than
-768-dimensional, so compare with `isotropic.neighbour_null` at the same m and d.
+A point that coincides with another has no ratio of distances; it is left out, and `duplicates` counts such points.
+Coinciding is to be nearer than a ten-thousandth of the median r_1: what a model makes of one text in two batches
+differs by rounding, and the ratio to a distance of rounding errors would outweigh all others. All of these depend on
+the scale of sampling: m Gaussian vectors in R^768 look far less than 768-dimensional, so compare with
+`isotropic.neighbour_null` at the same m and d.
 
 Cost: O(m²·d) time in blocks of 32 MB; then O(m·k).
 
@@ -31,6 +33,7 @@ SPARE = 8
 """Candidates beyond k that the fast search hands on, so that rounding cannot change the k nearest."""
 
 DISCARDED = 0.1
+COINCIDING = 1e-4
 _CLOSE = 2.0**-6  # below this share of (‖x‖ + ‖y‖)², a squared distance from products has lost digits
 
 
@@ -79,12 +82,19 @@ def _unsure(found: np.ndarray, squares: np.ndarray, near: np.ndarray, k: int, d:
 
 
 def duplicates(distances: ArrayLike) -> int:
-    """Number of points whose nearest neighbour is at distance 0: left out of the dimensions below.
+    """Number of points that coincide with their nearest neighbour: left out of the dimensions below.
 
-    >>> duplicates([[0.0, 1.0], [2.0, 3.0]])
-    1
+    >>> duplicates([[0.0, 1.0], [2.0, 3.0], [1e-7, 2.0]])
+    2
     """
-    return int((np.asarray(distances)[:, 0] == 0).sum())
+    return int((~_apart(distances)).sum())
+
+
+def _apart(distances: ArrayLike) -> np.ndarray:
+    """Which points (m,) do not coincide with their nearest, by its distance beside the median of those above 0."""
+    first = np.asarray(distances, np.float64)[:, 0]
+    positive = first[first > 0]
+    return first > COINCIDING * np.median(positive) if len(positive) else np.zeros(len(first), bool)
 
 
 def twonn_point_terms(distances: ArrayLike) -> np.ndarray:
@@ -93,8 +103,9 @@ def twonn_point_terms(distances: ArrayLike) -> np.ndarray:
     A bootstrap over points with their neighbours kept counts these terms differently in `twonn_weighted`.
     """
     first, second = np.asarray(distances, np.float64)[:, :2].T
-    return np.log(second, out=np.full(len(first), np.nan), where=first > 0) - np.log(
-        first, out=np.zeros(len(first)), where=first > 0
+    usable = _apart(distances)
+    return np.log(second, out=np.full(len(first), np.nan), where=usable) - np.log(
+        first, out=np.zeros(len(first)), where=usable
     )
 
 
@@ -137,7 +148,7 @@ def mle_point_terms(distances: ArrayLike, k: int) -> np.ndarray:
     near = np.asarray(distances, dtype=np.float64)
     if not 2 <= k <= near.shape[1]:
         raise UsageError("there are not that many neighbours", got=f"k = {k}", expected=f"2 <= k <= {near.shape[1]}")
-    usable = near[:, 0] > 0
+    usable = _apart(near)
     logs = np.log(near[:, :k], out=np.full((len(near), k), np.nan), where=usable[:, None])
     return (logs[:, -1:] - logs[:, :-1]).mean(axis=1)
 

@@ -6,7 +6,7 @@ A head scores a pair by q·k. With Q̄, K̄ the mean query and key and δ the de
 
 Softmax runs over keys and drops whatever does not depend on the key: the first two terms. So the alignment of the
 means, cos(Q̄, K̄), measures the drift that Godey et al. found to grow in training, but the mean key by itself cannot
-sharpen attention (`removal_effect` shows it on numbers; with rotary positions it holds for the rotated vectors only).
+sharpen attention (with rotary positions that holds for the rotated vectors only, and never under a soft cap).
 What the drift of the queries can do is the third term, a **salience** of each key that no query has a say in; the
 fourth is **content**. `split_variance` weighs the two by the variance that they give the scores of a row.
 
@@ -117,38 +117,6 @@ def split_logit(query: ArrayLike, key: ArrayLike, mean_query: ArrayLike, mean_ke
     q, k, q0, k0 = (np.asarray(one, np.float64) for one in (query, key, mean_query, mean_key))
     dots = ((q0, k0), (q - q0, k0), (q0, k - k0), (q - q0, k - k0))
     return LogitParts(*(settle(_dot(a, b)) for a, b in dots))
-
-
-class RemovalEffect(NamedTuple):
-    """Greatest change of any attention probability when the mean key, or the mean query, is taken away."""
-
-    key: float
-    query: float
-
-
-def removal_effect(
-    queries: ArrayLike, keys: ArrayLike, *, scaling: float, visible: NDArray[np.bool_] | None = None
-) -> RemovalEffect:
-    """What the two means do to the rows of one head: queries (m, d), keys (n, d), visible (m, n).
-
-    Without the mean key nothing changes but rounding; without the mean query the salience term is gone.
-
-    >>> rng = np.random.default_rng(0)
-    >>> effect = removal_effect(3 + rng.normal(size=(8, 4)), 3 + rng.normal(size=(8, 4)), scaling=0.5)
-    >>> effect.key < 1e-14, effect.query > 0.1
-    (True, True)
-    """
-    q, k = np.asarray(queries, np.float64), np.asarray(keys, np.float64)
-    before = _softmax(q @ k.T * scaling, visible)
-    without_key = _softmax(q @ (k - k.mean(axis=0)).T * scaling, visible)
-    without_query = _softmax((q - q.mean(axis=0)) @ k.T * scaling, visible)
-    return RemovalEffect(float(np.abs(without_key - before).max()), float(np.abs(without_query - before).max()))
-
-
-def _softmax(scores: Array, visible: NDArray[np.bool_] | None) -> Array:
-    scores = scores if visible is None else np.where(visible, scores, -np.inf)
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return weights / weights.sum(axis=-1, keepdims=True)
 
 
 # -- directions --------------------------------------------------------------------------------------------------------

@@ -181,3 +181,91 @@ def test_a_module_without_library_code_is_recognised_by_its_names() -> None:
     _, calls = _run(module, input=x)
     assert len(calls) == 3
     torch.testing.assert_close(calls[0][1].queries, module[0][0].to_q(x).unflatten(-1, (2, 4)).transpose(1, 2))
+
+
+@pytest.mark.parametrize("kind", ["RoFormer", "GPTJ"])
+def test_rotation_outside_the_interface_is_repeated(kind: str) -> None:
+    """Before, queries and keys of these were those before rotation, and said to be those after it."""
+    own = {"rotary_dim": 4} if kind == "GPTJ" else {"embedding_size": 16}
+    module = _model(kind, **SMALL, vocab_size=60, **own)
+    expected = module(IDS, output_attentions=True).attentions
+    _, calls = _run(module, input_ids=IDS)
+    for (_, call), eager in zip(calls, expected, strict=True):
+        torch.testing.assert_close(probabilities(call), eager, rtol=0, atol=1e-6)
+    projection = module.get_submodule("h.0.attn.q_proj" if kind == "GPTJ" else "encoder.layer.0.attention.self.query")
+    projected: list[Tensor] = []
+    projection.register_forward_hook(lambda _, __, out: projected.append(out))
+    before: list[AttentionCall] = []
+    with AttentionCapture(module, lambda _, call: before.append(call), before_rotary=True):
+        module(IDS)
+    assert before[0].queries.equal(projected[0].unflatten(-1, (2, 8)).transpose(1, 2))
+    assert not before[0].queries.allclose(calls[0][1].queries)
+
+
+SIDES = {f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+PLACED = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("LED", {"d_model": 16, "vocab_size": 60, "attention_window": 4, **SIDES, **PLACED}),
+        ("FSMT", {"d_model": 16, "src_vocab_size": 60, "tgt_vocab_size": 60, "langs": ["a", "b"], **SIDES, **PLACED}),
+        ("SqueezeBert", {**SMALL, "vocab_size": 60, "embedding_size": 16}),
+        ("IBert", {**SMALL, "vocab_size": 60}),
+    ],
+)
+def test_queries_stand_by_sequence_however_a_projection_lays_them_out(kind: str, options: dict[str, Any]) -> None:
+    """Before, positions were taken for sequences (LED, FSMT), channels for positions (SqueezeBERT), or it failed."""
+    module = _model(kind, **options)
+    two, one = (
+        [
+            call
+            for _, call in _run(module, input_ids=ids, **({"decoder_input_ids": ids} if "d_model" in options else {}))[
+                1
+            ]
+        ]
+        for ids in (IDS, IDS[1:])
+    )
+    for both, alone in zip(two, one, strict=True):
+        assert both.queries.shape == (2, 2, 12, 8)
+        torch.testing.assert_close(both.queries[1:], alone.queries)
+        torch.testing.assert_close(both.keys[1:], alone.keys)
+
+
+LATENT = {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 6, "v_head_dim": 5}
+ROUTED = {"n_routed_experts": 2, "num_experts_per_tok": 1, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 2}
+OWN_WAYS = {
+    "DeepseekV3": ("q_b_proj", 6, {**LATENT, **ROUTED, "moe_intermediate_size": 8}),
+    "Cohere2": ("q_proj", 0, {"num_key_value_heads": 2, "layer_types": ["sliding_attention", "full_attention"]}),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(OWN_WAYS))
+def test_queries_before_rotation_are_those_of_the_projection(kind: str) -> None:
+    """Before, latent attention was turned back at the wrong end, and layers without positions were turned as well."""
+    projection, plain, own = OWN_WAYS[kind]
+    module = _model(kind, **SMALL, vocab_size=60, **own)
+    projected: list[Tensor] = []
+    for layer in module.layers:
+        layer.self_attn.get_submodule(projection).register_forward_hook(lambda _, __, out: projected.append(out))
+    calls: list[AttentionCall] = []
+    with AttentionCapture(module, lambda _, call: calls.append(call), before_rotary=True):
+        module(IDS)
+    assert len(calls) == 2
+    for call, out in zip(calls, projected, strict=True):
+        expected = out.unflatten(-1, (2, -1)).transpose(1, 2)
+        torch.testing.assert_close(call.queries[..., :plain], expected[..., :plain])
+        ordered = (x[..., plain:].sort(-1).values for x in (call.queries, expected))  # DeepSeek pairs them otherwise
+        torch.testing.assert_close(*ordered, rtol=1e-4, atol=1e-5)
+
+
+def test_rotations_that_cannot_be_followed_are_refused() -> None:
+    """Before, the rotated queries of Llama 4 were said to be those before rotation."""
+    own = {"num_key_value_heads": 2, "head_dim": 8, "intermediate_size_mlp": 16, "num_local_experts": 2}
+    module = _model("Llama4Text", **SMALL, vocab_size=60, **own)
+    with (
+        pytest.raises(ModelError, match="cannot be followed"),
+        AttentionCapture(module, lambda *_: None, before_rotary=True),
+    ):
+        module(IDS)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 import torch
 import transformers
 from safetensors.numpy import load_file, save_file
 
 import zoo
+from anisoscope.capture.attention.call import AttentionCall
+from anisoscope.capture.attention.capture import AttentionCapture
+from anisoscope.capture.inputs import model_inputs
 from anisoscope.geometry.queries_keys import union_directions
 from anisoscope.models.open import OpenModel, open_model
-from anisoscope.studies.attention.removal import removal_effects
+from anisoscope.studies.attention.removal import _changes, removal_effects
 from anisoscope.studies.attention.rows import drift_directions
 from studies.attention.passes import batches_of, measure_attention, measured, model_of
 
@@ -57,6 +63,43 @@ def test_removing_the_mean_key_changes_nothing_the_mean_query_does() -> None:
         for site, _ in value:
             assert value[site, "mean_key_removal"] < 1e-12
             assert value[site, "mean_query_removal"] > 1e-3
+
+
+def test_removal_keeps_position_biases() -> None:
+    """Before, the probabilities of T5 were those of its scores without their biases."""
+    model = model_of("t5")
+    _, batch = next(iter(batches_of(model)))
+    found = {(site, metric): value for site, metric, value in removal_effects(model, batch)}
+    calls: dict[str, AttentionCall] = {}
+    with torch.inference_mode(), AttentionCapture(model.module, calls.__setitem__):
+        model.module(**model_inputs(model.module, batch.inputs))
+    assert len(calls) == 7
+    for site, call in calls.items():
+        bias = torch.zeros(1, 1, 1, call.keys.shape[2]) if call.position_bias is None else call.position_bias
+        greatest = 0.0
+        for row in range(len(batch)):
+            rows, keys = call.valid_queries[row], call.valid_keys[row]
+            q, k = call.queries[row][:, rows].double(), call.keys[row][:, keys].double()
+            own = bias.expand(len(batch), -1, len(rows), -1)[row][:, rows][..., keys].double()
+            hidden = torch.zeros(len(q), q.shape[1], k.shape[1], dtype=torch.bool)
+            if call.visible is not None:
+                hidden |= ~call.visible.expand(len(batch), len(rows), -1)[row][rows][:, keys]
+            before, after = (
+                (x @ k.mT + own).masked_fill(hidden, -torch.inf).softmax(-1) for x in (q, q - q.mean(1, keepdim=True))
+            )
+            greatest = max(greatest, float((after - before).abs().max()))
+        assert found[site, "mean_query_removal"] == pytest.approx(greatest, rel=1e-6)
+        assert found[site, "mean_key_removal"] < 1e-12
+
+
+def test_a_soft_cap_lets_the_mean_key_be_seen() -> None:
+    draw = torch.Generator().manual_seed(0)
+    q, k = (2 + torch.randn(1, 2, 6, 4, generator=draw, dtype=torch.float64) for _ in range(2))
+    counts = torch.ones(1, 6, dtype=torch.bool)
+    call = AttentionCall(q, k, "self", counts, counts, None, 1.0, q, k, softcap=3.0)
+    capped = [(3 * torch.tanh(q @ one.mT / 3)).softmax(-1) for one in (k, k - k.mean(2, keepdim=True))]
+    assert _changes(call)[0] == pytest.approx(float((capped[1] - capped[0]).abs().max()))
+    assert _changes(replace(call, softcap=None))[0] < 1e-12
 
 
 def _without_mean_key(model: OpenModel, keys: list[torch.nn.Linear]) -> tuple[torch.Tensor, torch.Tensor]:

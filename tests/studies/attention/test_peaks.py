@@ -8,6 +8,7 @@ import torch
 
 import zoo
 from anisoscope.accumulate.attention.rows import Rows
+from anisoscope.capture.attention.call import AttentionCall
 from anisoscope.inputs.sources import Document, MemorySource
 from anisoscope.models.batches.plan import make_batches
 from anisoscope.models.open import open_model
@@ -98,3 +99,19 @@ def test_sums_of_earlier_versions_have_no_peaks() -> None:
     old = Rows.from_state(kept)
     assert "one_key" not in old.sums
     assert not np.isfinite(old.peaks.arrays["greatest"]).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_keys_that_do_not_count_but_are_seen_stay_as_the_model_made_them(dtype: torch.dtype) -> None:
+    """Whisper's encoder sees all of its window. Before, its keys of silence became 0 in float64, and so did logits."""
+    draw = torch.Generator().manual_seed(0)
+    queries, keys = (torch.randn(2, 3, 6, 4, generator=draw, dtype=dtype) for _ in range(2))
+    keys[:, :, 5] *= 10
+    before, counts = (queries.clone(), keys.clone()), torch.arange(6).expand(2, 6) < 4
+    call = AttentionCall(queries, keys, "self", counts, counts, None, 0.5, queries, keys)
+    rows = Rows.like(call)
+    rows.update(call, np.arange(2, dtype=np.uint64))
+    assert queries.equal(before[0])
+    assert keys.equal(before[1])
+    scores = 0.5 * torch.einsum("bhqd,bhkd->hbqk", *(x.double() for x in before))[:, :, :4]
+    np.testing.assert_allclose(rows.peaks.arrays["greatest"], scores.flatten(1).amax(1), rtol=1e-6)

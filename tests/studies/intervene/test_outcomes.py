@@ -19,7 +19,7 @@ from anisoscope.capture.output import batch_positions
 from anisoscope.capture.sites import Site, find_sites
 from anisoscope.errors import UsageError
 from anisoscope.inputs.sources import Document, MemorySource
-from anisoscope.models.batches.plan import make_batches
+from anisoscope.models.batches.plan import Batch, make_batches
 from anisoscope.models.fingerprint import module_fingerprint
 from anisoscope.models.open import OpenModel, open_model
 from anisoscope.runs.measurement import Measurement
@@ -125,6 +125,21 @@ def test_drift_is_what_was_asked_for_after_every_block_and_not_less_with_depth(m
     untouched, found = states(model, None), states(model, name)
     for site, state in found.items():
         torch.testing.assert_close(state.mean(0), factor * untouched[site].mean(0), atol=2e-6, rtol=1e-4)
+
+
+def test_a_batch_of_first_positions_alone_leaves_the_shifts_as_they_are(model: OpenModel) -> None:
+    """Before, one text of a single token made every number of the interventions on states missing."""
+    (task,) = tasks(model)
+    alone = make_task(model, cut_to_first(task.batch))
+    means = means_of(model, [task])
+    for site, shift in shifts_of(model, [task, alone], 0.0, means).items():
+        torch.testing.assert_close(shift, shifts_of(model, [task], 0.0, means)[site], rtol=0, atol=0)
+
+
+def cut_to_first(batch: Batch) -> Batch:
+    """The first position of every window."""
+    inputs = {name: value[:, :1] for name, value in batch.inputs.items()}
+    return replace(batch, inputs=inputs, valid=batch.valid[:, :1], special=batch.special[:, :1])
 
 
 def test_the_first_position_is_neither_counted_nor_moved() -> None:

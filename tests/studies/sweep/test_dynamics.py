@@ -160,6 +160,22 @@ def test_several_seeds_are_said_to_be_averaged() -> None:
     )
 
 
+def test_steps_that_a_seed_lacks_are_not_compared_with_steps_of_all() -> None:
+    """Before, the peak was of one seed, the end of the other, and 24 heads became 12."""
+    about = {"site": "block.0", "layer": 0, "metric": "mean_cosine"}
+    steps = {0: (0, 8, 64), 1: (0, 16, 64, 128)}
+    rows = [
+        Row(step=step, seed=seed, value=0.9 if step == 16 else 0.2, **about) for seed in steps for step in steps[seed]
+    ]
+    heads = {"site": "block.0.head.0", "layer": 0, "head": 0, "metric": "query_key_cosine", "value": 0.9}
+    rows += [Row(step=step, seed=seed, null_sd=0.1, **heads) for seed in steps for step in steps[seed]]
+    told = training_verdict(rows)
+    assert told.startswith(
+        "The highest average cosine of a block (mean of 2 seeds) is 0.20 at step 0 and 0.20 at step 64;"
+    )
+    assert "2 → 2 of 2" in told
+
+
 # -- sweeps ------------------------------------------------------------------------------------------------------------
 
 

@@ -87,7 +87,7 @@ class Peaks(Running):
         for side, x, kept, scale in sides:
             for block in cached_blocks(x):
                 exact, those = x[block].contiguous().double(), kept[block]  # (b, heads, T, d)
-                exact = exact if bool(those.all()) else exact.masked_fill_(~those[:, None, :, None], 0.0)
+                exact = exact if bool(those.all()) else exact.masked_fill(~those[:, None, :, None], 0.0)
                 flat = exact.flatten(2).unsqueeze(2)
                 self.arrays[f"sum_{side}"] += exact.sum(2).sum(0).cpu().numpy() * scale
                 self.arrays[f"square_{side}"] += (flat @ flat.mT).flatten(1).sum(0).cpu().numpy() * scale**2

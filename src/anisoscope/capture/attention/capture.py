@@ -24,9 +24,7 @@ Models outside the interface: `attention_fallbacks`. Models without attention ar
 
 from __future__ import annotations
 
-import inspect
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Self
@@ -37,6 +35,7 @@ from torch.utils.hooks import RemovableHandle
 
 from anisoscope.capture.attention.call import QUERY_CHUNK, AttentionCall, Kind, additive_mask, grouped, visibility
 from anisoscope.capture.attention.fallbacks import Projected, uses_interface, watch_projections
+from anisoscope.capture.attention.rotary import Rotations
 from anisoscope.capture.sites import find_sites
 from anisoscope.errors import ModelError
 
@@ -66,7 +65,7 @@ class AttentionCapture:
         self._calls: Counter[nn.Module] = Counter()
         self._names: dict[str, nn.Module] = {}
         self._valid: dict[str, Tensor] = {}
-        self._rotations: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+        self._rotations: Rotations | None = None
         self._previous: list[tuple[Any, str | None]] = []
         self._handles: list[RemovableHandle] = []
 
@@ -88,8 +87,7 @@ class AttentionCapture:
             config._attn_implementation_internal = NAME
         self._handles.append(self.module.register_forward_pre_hook(self._begin))
         self._handles.append(self.module.register_forward_hook(self._end))
-        if self.before_rotary:
-            self._handles += [part.register_forward_pre_hook(self._rotation, with_kwargs=True) for part in within]
+        self._rotations = Rotations(within) if self.before_rotary else None
         _active.append(self)
         return self
 
@@ -99,7 +97,8 @@ class AttentionCapture:
             config._attn_implementation_internal = implementation
         for handle in self._handles:
             handle.remove()
-        self._rotations.clear()
+        if self._rotations is not None:
+            self._rotations.remove()
         self._valid.clear()
 
     def owns(self, module: nn.Module) -> bool:
@@ -111,11 +110,6 @@ class AttentionCapture:
     def _end(self, *_: object) -> None:
         if not self._calls and _owner(self.module) is self:
             raise _no_attention(self.module)
-
-    def _rotation(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments
-        if given.get("position_embeddings") is not None:
-            self._rotations[module] = given["position_embeddings"]
 
     def see(self, seen: Projected, **options: Any) -> AttentionCall:
         """Make a call of what was seen and give it to the sink; `options` are fields of the call."""
@@ -158,25 +152,11 @@ class AttentionCapture:
         return block, name, kind
 
     def _unrotated(self, seen: Projected) -> tuple[Tensor, Tensor]:
-        """Queries and keys before rotation. The inverse of a rotation is the same rotation with the sine negated."""
-        rotate = getattr(sys.modules[type(seen.module).__module__], "apply_rotary_pos_emb", None)
-        if rotate is None or getattr(seen.module, "use_rope", True) is False:
-            return seen.query, seen.key
-        if seen.module not in self._rotations:
-            raise ModelError(
-                "cannot turn the rotary positions of this model back",
-                where=type(seen.module).__name__,
-                do="measure queries and keys after rotation (leave out --before-rotary)",
-            )
-        cos, sin = self._rotations[seen.module]
-        length = cos.square() + sin.square()  # 1, unless the rotation also scales (YaRN)
-        width = cos.shape[-1]  # a part of the dimensions may not be rotated
-        turned = rotate(seen.query[..., :width], seen.key[..., :width], cos / length, -sin / length)
-        query, key = (
-            torch.cat([part, whole[..., width:]], -1)
-            for part, whole in zip(turned, (seen.query, seen.key), strict=True)
-        )
-        return query, key
+        """Queries and keys before rotation."""
+        if seen.plain is not None:
+            return seen.plain
+        rotation = self._rotations.of(seen.module) if self._rotations else None
+        return (seen.query, seen.key) if rotation is None else rotation.back(seen.query, seen.key)
 
     def _projected(self, seen: Projected) -> None:
         if _owner(seen.module) is self:

@@ -1,15 +1,17 @@
 """Queries and keys of models that do not go through transformers' attention interface: hooks on their projections.
 
 An attention module that has a query and a key projection under names that say so (`query`/`key`, `q_proj`/`k_proj`, …)
-and a number of heads is watched: what the two projections return, cut into heads, is what the module scores. For three
+and a number of heads is watched: what the two projections return, cut into heads, is what the module scores. For some
 families the rest of the score is known too, so their rows can be rebuilt exactly:
 
 - CANINE: 1/√d_head and a mask; its character layers attend window by window, one call for each;
 - CvT: scale embed_dim^−½ (not d_head^−½), no mask, keys fewer than queries;
-- MPNet: 1/√d_head, a mask and a relative position bias.
+- MPNet: 1/√d_head, a mask and a relative position bias;
+- RoFormer and GPT-J: 1/√d_head and a mask, after a rotation of queries and keys that is repeated here.
 
 For any other (DeBERTa adds relative terms, WavLM gates a position bias, Longformer's rows are local and global at once)
-queries and keys are all that is given: `scaling` is then None, and no rows are rebuilt that would not be the model's.
+queries and keys, as the projections return them, are all that is given: `scaling` is then None, and no rows are rebuilt
+that would not be the model's.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ class Projected:
     bias: Tensor | None = None
     windowed: bool = False
     start: int = 0
+    plain: tuple[Tensor, Tensor] | None = None  # query and key before rotation, where they were rotated here
 
 
 Emit = Callable[[Projected], None]
@@ -101,8 +104,13 @@ class _Watch:
             module.register_forward_hook(self._done, with_kwargs=True),
         ]
 
-    def _remember(self, name: str) -> Callable[[nn.Module, Any, Tensor], None]:
-        return lambda _, __, output: self.seen.__setitem__(name, output.clone())  # some scale it in place
+    def _remember(self, name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def keep(module: nn.Module, _: Any, output: Any) -> None:
+            output = output[0] if isinstance(output, tuple) else output  # I-BERT: and its scale
+            channels_first = isinstance(module, nn.Conv1d)  # SqueezeBERT
+            self.seen[name] = (output.mT if channels_first else output).clone()  # some scale it in place
+
+        return keep
 
     def follow_windows_of(self, outer: nn.Module) -> None:
         """`outer` runs the module once for each window: count positions from where it begins."""
@@ -120,10 +128,14 @@ class _Watch:
         width = self.seen["query"].shape[-1] // _heads(module)
         # (B, T, heads · d_head) → (B, heads, T, d_head)
         query, key = (self.seen[name].unflatten(-1, (-1, width)).transpose(1, 2) for name in ("query", "key"))
-        if type(module).__name__ in _TIME_FIRST:
+        name = type(module).__name__
+        if (type(module).__module__.rpartition("_")[2], name) in _TIME_FIRST:
             query, key = query.transpose(0, 2), key.transpose(0, 2)
         self.seen.clear()
-        rebuilt = _SCORES.get(type(module).__name__, lambda *_: {})(module, given, width)
+        rebuilt = _SCORES.get(name, lambda *_: {})(module, given, width)
+        if name in _ROTATIONS:
+            rebuilt["plain"] = query, key
+            query, key = _ROTATIONS[name](module, given, query, key)
         self.emit(Projected(module, query, key, **rebuilt, windowed=self.windowed, start=self.start))
         self.start += query.shape[2]
 
@@ -151,10 +163,41 @@ def _longformer(_: nn.Module, given: dict[str, Any], __: int) -> dict[str, Any]:
     return {} if padding is None else {"mask": ~padding[:, None, None]}
 
 
+def _rotary(_: nn.Module, given: dict[str, Any], width: int) -> dict[str, Any]:
+    return {"scaling": width**-0.5, "mask": given.get("attention_mask")}
+
+
+def _rotate_roformer(module: Any, given: dict[str, Any], query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    angles = given.get("sinusoidal_pos")
+    return (query, key) if angles is None else module.apply_rotary_position_embeddings(angles, query, key)
+
+
+def _rotate_gptj(module: Any, given: dict[str, Any], query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb
+
+    places = given["position_ids"]
+    sin, cos = module._get_embed_positions(places)[0][places].to(key.dtype).chunk(2, dim=-1)
+    width = 2 * sin.shape[-1]  # a part of the dimensions may not be rotated
+
+    def rotate(x: Tensor) -> Tensor:
+        turned = apply_rotary_pos_emb(x[..., :width].transpose(1, 2), sin, cos).transpose(1, 2)
+        return torch.cat([turned, x[..., width:]], -1)
+
+    return rotate(query), rotate(key)
+
+
 _SCORES: dict[str, Callable[[Any, dict[str, Any], int], dict[str, Any]]] = {
     "CanineSelfAttention": _canine,
     "CvtSelfAttention": _cvt,
-    "MPNetSelfAttention": _mpnet,
+    "GPTJAttention": _rotary,
+    "LEDEncoderSelfAttention": _longformer,
     "LongformerSelfAttention": _longformer,
+    "MPNetSelfAttention": _mpnet,
+    "RoFormerSelfAttention": _rotary,
 }
-_TIME_FIRST = ("LongformerSelfAttention",)  # projects (T, B, d)
+_ROTATIONS: dict[str, Callable[[Any, dict[str, Any], Tensor, Tensor], tuple[Tensor, Tensor]]] = {
+    "GPTJAttention": _rotate_gptj,
+    "RoFormerSelfAttention": _rotate_roformer,
+}
+_TIME_FIRST = (("fsmt", "Attention"), ("led", "LEDEncoderSelfAttention"), ("longformer", "LongformerSelfAttention"))
+"""They project (T, B, d)."""

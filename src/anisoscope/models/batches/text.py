@@ -136,10 +136,14 @@ _ALONE = "one window at a time: a batch would change the states"
 
 
 UNPADDED = {  # families of transformers in which padding changes real positions, although it is masked
+    "big_bird",  # which blocks a block sees at random depends on how many there are
+    "bigbird_pegasus",
     "canine",  # the last molecule reaches into it
     "convbert",  # so do convolutions
     "funnel",  # neighbours are pooled
+    "mobilebert",  # the embedding of a token holds that of the next
     "nystromformer",  # landmarks are means over everything
+    "reformer",  # chunks and buckets reach around the end
     "yoso",
 }
 

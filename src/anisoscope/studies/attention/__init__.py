@@ -104,7 +104,8 @@ def conclude(settings: AttentionSettings, collected: Collected) -> Findings:
     said = " ".join(filter(None, (attention_verdict(rows), key_verdict(rows))))
     unscored = [site for site in sums.heads if site not in sums.rows]
     where = "any site" if len(unscored) == len(sums.heads) else ", ".join(unscored)
-    notes = [f"no attention rows at {where}: its scores cannot be rebuilt from queries and keys"] if unscored else []
+    told = "its scores cannot be rebuilt from queries and keys, which are taken as its projections return them"
+    notes = [f"no attention rows at {where}: {told}"] if unscored else []
     return Findings(rows, said, arrays=arrays, notes=notes)
 
 

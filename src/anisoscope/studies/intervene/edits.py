@@ -9,7 +9,6 @@ queries and keys are, and then taken away from these.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,7 +22,6 @@ from anisoscope.capture.attention.call import AttentionCall
 from anisoscope.capture.attention.capture import AttentionCapture
 from anisoscope.capture.attention.fallbacks import Projected
 from anisoscope.capture.sites import Site, find_sites
-from anisoscope.errors import ModelError
 from anisoscope.studies.intervene import FACTORS
 
 if TYPE_CHECKING:
@@ -128,21 +126,11 @@ class _TurningCapture(AttentionCapture):
     def turned(self, mean: Tensor, like: Tensor) -> Tensor:
         """A mean (heads, d_head) as it is taken from vectors (B, heads, T, d_head)."""
         mean = mean[:, None].to(like)
-        module = self._seen.module
-        rotate = getattr(sys.modules[type(module).__module__], "apply_rotary_pos_emb", None)
-        if not self.before_rotary or rotate is None or getattr(module, "use_rope", True) is False:
+        rotation = self._rotations.of(self._seen.module) if self._rotations else None
+        if rotation is None:
             return mean
-        if module not in self._rotations:
-            raise ModelError(
-                "the rotary positions of this model cannot be followed",
-                where=type(module).__name__,
-                do="intervene on queries and keys after rotation (leave out --before-rotary)",
-            )
-        cos, sin = self._rotations[module]
-        width = cos.shape[-1]  # a part of the dimensions may not be rotated
-        wide = mean.expand(len(cos), -1, cos.shape[-2], -1)  # (B, heads, T, d_head)
-        turned = rotate(wide[..., :width], wide[..., :width], cos, sin)[0]
-        return torch.cat([turned, wide[..., width:]], -1)
+        wide = mean.expand(len(rotation.cos), -1, rotation.cos.shape[-2], -1)  # (B, heads, T, d_head)
+        return rotation.there(wide, wide)[0]
 
 
 @contextmanager

@@ -125,7 +125,7 @@ def _shifts_to(targets: Vectors, model: OpenModel, task: Task, blocks: Sequence[
 def _means_into(means: Vectors, n: Counter[str] | None = None) -> Callable[..., None]:
     def sink(site: str, vectors: Tensor, index: Any) -> None:
         rest = vectors[torch.from_numpy(~index.first)]
-        means[site] = rest.mean(0)
+        means[site] = rest.sum(0) / max(len(rest), 1)  # a batch may have first positions alone
         if n is not None:
             n[site] += len(rest)
 

@@ -105,5 +105,5 @@ def protocol(settings: Any) -> dict[str, str]:
         "blocks": settings.layers,
         "means": "of the same windows, in passes before",
         "queries and keys": f"{rotary} rotation",
-        "states": "all positions of a window but the first",
+        "states": "all positions of a window but the first; their shifts are found batch by batch and averaged",
     }

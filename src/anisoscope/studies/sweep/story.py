@@ -15,7 +15,9 @@ FAR = 0.1  # how far an extreme of the average cosine must lie beyond both ends 
 
 def training_verdict(rows: Sequence[Row]) -> str:
     """Where the average cosine of the blocks went, how many heads left the null, how sharp attention became."""
-    told = [row for row in rows if row.value is not None and row.positions == "all" and row.step is not None]
+    told = _of_all_seeds(
+        [row for row in rows if row.value is not None and row.positions == "all" and row.step is not None]
+    )
     steps = sorted({row.step for row in told if row.step is not None})
     if not steps:
         return ""
@@ -31,6 +33,19 @@ def training_verdict(rows: Sequence[Row]) -> str:
     if entropy:
         words.append(f"attention entropy over log n: {entropy[min(entropy)]:.3g} → {entropy[max(entropy)]:.3g}")
     return "; ".join(filter(None, words)) + "."
+
+
+def _of_all_seeds(rows: list[Row]) -> list[Row]:
+    """The rows of steps that every seed has, as seeds differ; all rows where there is no such step.
+
+    >>> [(row.step, row.seed) for row in _of_all_seeds([Row(step=0, seed=0), Row(step=0, seed=1), Row(step=8, seed=1)])]
+    [(0, 0), (0, 1)]
+    """
+    steps: dict[int | None, set[int | None]] = {}
+    for row in rows:
+        steps.setdefault(row.seed, set()).add(row.step)
+    shared = set.intersection(*steps.values()) if steps else set()
+    return [row for row in rows if row.step in shared] or rows
 
 
 def _path(rows: Sequence[Row], steps: Sequence[int]) -> str:

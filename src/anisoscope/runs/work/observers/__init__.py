@@ -142,8 +142,16 @@ class AttentionSums(Watching):
         body = body_of(model.module)[0]
         keys, starts = sequence_keys(batch.keys), np.array(batch.starts, dtype=np.int64)
 
+        read = {
+            batch.valid.shape: batch.valid
+        }  # the positions that count, of the input and of the encoder's last block
+
         def sink(name: str, call: AttentionCall) -> None:
             count_only_real(call, sites.get(name.removesuffix(".cross")), batch, body)
+            if call.kind == "self" and name.startswith("encoder."):
+                read[call.valid_keys.shape] = call.valid_keys
+            elif call.kind == "cross" and call.valid_keys.shape in read:
+                call.valid_keys = call.valid_keys & read[call.valid_keys.shape].to(call.valid_keys.device)
             if f"{name}/heads" not in self.parts:
                 self.parts[f"{name}/heads"] = Heads.like(call, sample=self.sample, seed=self.seed)
             self.parts[f"{name}/heads"].update(call, keys, starts)
