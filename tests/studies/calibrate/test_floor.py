@@ -185,7 +185,7 @@ def test_labels_in_memory_are_groups_in_words_too(cloud):
 def test_what_was_left_out_is_said(cloud):
     broken = cloud.copy()
     broken[:3], broken[3] = 0, np.nan
-    assert {"3 zero vectors left out", "1 vectors with NaN or infinite entries left out"} <= set(
+    assert {"3 zero vectors left out", "1 vector with NaN or infinite entries left out"} <= set(
         anisoscope.calibrate(broken).notes
     )
 
