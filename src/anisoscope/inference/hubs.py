@@ -16,7 +16,7 @@ def hub_estimates(hubs: Hubs, names: Sequence[str], d: int, repeated: int = 0) -
     """Skewness and anti-hubs beside isotropy, what CSLS and mutual proximity leave, and the top hubs by name (m,)."""
     m = len(hubs.occurrence)
     skewed, anti = isotropic_hubs(m, d, NEIGHBOURS)
-    note = left_out(repeated, "duplicated vectors")
+    note = left_out(repeated, "duplicated vectors") if repeated else ""
     return [
         Estimate("hubness_cosine", hubs.skewness, null=skewed, n=m, note=note),
         Estimate("anti_hub_share", hubs.anti, null=anti, n=m),

@@ -102,7 +102,7 @@ def _dimensions(x: Array, d: int, draws: Draws | None, products: Array) -> list[
     k = min(_NEIGHBOURS, m - 1)
     distances, indices = neighbours.nearest(x, k, products=products)
     repeated = neighbours.duplicates(distances)
-    note = left_out(repeated, "duplicated vectors")
+    note = left_out(repeated, "duplicated vectors") if repeated else ""
     ratios, inverse = neighbours.twonn_point_terms(distances), neighbours.mle_point_terms(distances, k)
     order, usable = np.argsort(ratios), np.isfinite(inverse)
 
