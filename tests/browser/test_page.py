@@ -83,6 +83,23 @@ def test_the_name_of_the_null_keeps_away_from_points(opened, tmp_path):
         assert [(x, anchor) for text, x, anchor in marks if text.startswith("isotropic")] == [place]
 
 
+def test_the_null_is_as_wide_at_each_site_as_its_number_of_vectors_makes_it(opened, tmp_path):
+    """The pooled vectors are few, those of the blocks many: one band for all would take drift for noise."""
+    rows = []
+    for k, (site, n) in enumerate((("block.0", 90_000), ("block.1", 90_000), ("embedding", 24))):
+        place = {"model": "m", "site": site, "layer": k if n > 24 else None, "n": n}
+        rows.append(Row(metric="mean_cosine", value=0.05, null=0.0, **place))
+        rows.append(Row(metric="dimension", value=384.0, **place))
+    run = write_run(tmp_path / "run", command="measure", settings={}, protocol={}, rows=rows)
+    chart = opened(write_page([run], tmp_path / "page.html")).locator("#layers figure")
+    null, line = drawn(chart)
+    reach = 1.96 * (2 / (384 * 24 * 23)) ** 0.5
+    assert null["y"][:3] == pytest.approx([0, 0, reach], abs=2e-6)
+    layout = chart.locator(".plot").evaluate("({ layout }) => [layout.xaxis.ticktext, layout.annotations[0].text]")
+    assert layout == [["0", "1", "pooled"], "isotropic: 0 ± 0.006 at most"]
+    assert len(line["x"]) == 3
+
+
 def test_clouds_that_lie_on_each_other_are_both_seen(opened, tmp_path):
     runs = [report_runs.vectors_run(tmp_path / name) for name in ("before", "after")]
     page = opened(write_page(runs, tmp_path / "twice.html"))
@@ -187,6 +204,20 @@ def test_the_table_filters_sorts_and_pages(opened, file):
     assert {row["model"] for row in rows} == {"org/beta"}
     table.get_by_role("searchbox").fill("no such thing")
     table.get_by_text("Nothing matches.").wait_for()
+
+
+def test_the_table_of_one_model_shows_values_on_a_telephone(opened, tmp_path):
+    page = opened(write_page([report_runs.layers_run(tmp_path / "run", ("m",))], tmp_path / "page.html"), width=390)
+    assert page.locator("#table thead th:nth-child(3)").inner_text() == "value"
+    value = page.locator("#table tbody tr td:nth-child(3)").first.bounding_box()
+    assert value["x"] + value["width"] < 390
+
+
+def test_bytes_are_written_in_full_on_the_axis_of_the_advice(opened, file):
+    chart = opened(file).locator("#advise figure")
+    drawn(chart)
+    ticks = chart.locator(".plot").evaluate("({ layout }) => layout.xaxis.ticktext")
+    assert {"2", "5", "10", "50", "100"} <= set(ticks)
 
 
 def test_charts_are_saved_as_svg_png_and_csv(opened, file):

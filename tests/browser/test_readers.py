@@ -171,10 +171,12 @@ def test_hostile_names_are_shown_as_they_are(opened, tmp_path):
     run = report_runs.layers_run(tmp_path / "run", (HOSTILE, "</script>"), layers=2)
     page = opened(write_page([run], tmp_path / "page.html"))
     chart = page.locator("#layers figure")
-    drawn(chart)
+    place = [trace["name"] for trace in drawn(chart)].index(HOSTILE.replace("<", "&lt;").replace(">", "&gt;"))
     assert chart.get_by_role("button", name=HOSTILE, exact=True).is_visible()
     assert page.get_by_role("heading", name=HOSTILE).first.is_visible()
-    chart.locator(".plot").evaluate("plot => window.Plotly.Fx.hover(plot, [{ curveNumber: 1, pointNumber: 0 }])")
+    chart.locator(".plot").evaluate(
+        f"plot => window.Plotly.Fx.hover(plot, [{{ curveNumber: {place}, pointNumber: 0 }}])"
+    )
     assert HOSTILE in chart.locator(".hoverlayer").first.evaluate("layer => layer.textContent")
     _, content = saved(page, chart.get_by_role("button", name="SVG"))
     assert b"<script" not in content

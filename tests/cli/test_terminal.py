@@ -18,6 +18,8 @@ import anisoscope
 import cases
 import zoo
 from anisoscope.report import markdown
+from anisoscope.report.terminal import tell
+from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.progress import track
 
 HOSTILE = "\x1b[31mred\x07[bold]x[/bold]\u202eevil"
@@ -212,3 +214,15 @@ def test_show_of_a_model_imports_nothing_heavy(world: Path, tmp_path: Path, comm
         check=False,
     )
     assert done.stderr.splitlines()[-1] == "0", done.stderr
+
+
+@pytest.mark.parametrize("screen", [True, False])
+def test_sentences_are_folded_between_words_on_a_screen_alone(screen: bool) -> None:
+    from rich.console import Console
+
+    said = Measurement((), verdict=("two words " * 20).strip(), notes=("a note of many words " * 6,), command="vectors")
+    console = Console(width=80, force_terminal=screen, no_color=True, file=io.StringIO())
+    tell(None, said, console=console)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue()).splitlines()
+    assert (max(map(len, lines)) <= 80) == screen
+    assert " ".join(line.strip() for line in lines).count("two words") == 20

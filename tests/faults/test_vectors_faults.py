@@ -58,7 +58,7 @@ def test_bad_vectors_are_left_out_counted_and_said(cloud: np.ndarray, tmp_path: 
     assert found.value("mean_cosine") == pytest.approx(clean.value("mean_cosine"), abs=1e-12)
     assert found.value("isoscore") == pytest.approx(clean.value("isoscore"), abs=1e-8)
     said = " ".join(found.notes)
-    assert "1 zero vectors left out" in said
+    assert "1 zero vector left out" in said
     assert "3 vectors with NaN or infinite entries left out" in said
     assert found.run is not None
     assert found.run.manifest["data"]["rows"] == 500

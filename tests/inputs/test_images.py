@@ -146,7 +146,7 @@ def test_an_image_too_large_to_be_honest_is_listed(tmp_path, monkeypatch):
 
 def test_nothing_readable_is_an_error(tmp_path):
     (tmp_path / "x.png").write_bytes(b"no image")
-    with pytest.raises(InputError, match=r"no vision could be read.*\n.*x\.png"):
+    with pytest.raises(InputError, match=r"no image could be read.*\n.*x\.png"):
         open_source(tmp_path, "vision")
 
 

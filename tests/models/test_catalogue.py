@@ -155,6 +155,11 @@ def test_series_of_multiberts_vary_the_repository() -> None:
         series("multiberts", seeds=[5])
 
 
+def test_an_unknown_series_is_told_of_the_embedded_one_and_of_folders() -> None:
+    with pytest.raises(UsageError, match=r"expected: embedded(?s:.*)to do: +name a folder of checkpoint-"):
+        series("nothing")
+
+
 def test_series_of_pythia_vary_the_revision() -> None:
     steps = series("EleutherAI/pythia-160m")
     assert len(steps) == 154

@@ -140,6 +140,7 @@ def test_figure_18_puts_sites_at_their_dimension_above_the_quantile(tmp_path: Pa
     height = np.interp(64, curve.get_xdata(), curve.get_ydata())
     assert height == pytest.approx(float(cosine_quantile(0.95, 64)), abs=0.01)
     assert len(points.get_xdata()) == 2
+    assert null.figure_18([]).axes[0].get_title(loc="left") == "18  Cosine of isotropic pairs"  # nothing was measured
 
 
 def test_models_of_one_dimension_are_told_apart_in_figure_18(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from scipy.stats import spearmanr
 
 from anisoscope.report.figures.measure import figure_drift_tests, figure_layers, figures
 from anisoscope.report.figures.style import PALETTE, colour, glyph, marker, save
+from anisoscope.report.figures.style.curves import ramp
 from anisoscope.runs.store import Run, write_run
 from anisoscope.runs.table import Row
 
@@ -198,3 +199,14 @@ def test_no_model_is_drawn_in_grey_which_stands_for_nulls() -> None:
     for one in PALETTE:
         red, green, blue = (int(one[at : at + 2], 16) for at in (1, 3, 5))
         assert max(red, green, blue) - min(red, green, blue) > 40
+
+
+@pytest.mark.parametrize("n", [1, 3, 24])
+def test_lines_by_depth_stand_out_from_white(n: int) -> None:
+    """A contrast of 3 to 1, which WCAG asks of graphics."""
+    from matplotlib.colors import to_rgb
+
+    linear = np.array(
+        [[v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in to_rgb(c)] for c in ramp(n)]
+    )
+    assert (1.05 / (linear @ [0.2126, 0.7152, 0.0722] + 0.05)).min() >= 3

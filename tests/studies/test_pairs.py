@@ -232,6 +232,7 @@ def test_rows_are_found_by_their_ids_and_lost_ones_are_noted(tmp_path):
         ("empty.csv", "query,document,label\n1,2,1\n3,4,\n", "without a label"),
         ("short.csv", "query,document,label\n1,2,1\n3,4\n", "row 1 has 2 cells, the header 3"),
         ("comma.csv", "query,document\nhow are you, fine\nwhere, are you, here\n", "row 1 has 3 cells"),
+        ("other.csv", "a,b\n1,2\n", "expected: columns query and document, and label or score"),
         ("twice.csv", "query,document,label,label\n1,2,1,0\n", "same name"),
         ("quote.tsv", 'query\tdocument\n"who" is it\tme\n', "cannot be read"),
         (

@@ -75,7 +75,8 @@ def _help(field: Any, several: bool, default: Any) -> str:
     text = field.description or ""
     if several and not field.is_required():
         usual = field.get_default(call_default_factory=True)
-        text += f"  [default: {','.join(map(str, usual))}]" if usual else ""
+        shown = ",".join(f"{one:g}" if isinstance(one, float) else str(one) for one in usual or ())
+        text += f"  [default: {shown}]" if shown else ""
         text += "  (may be repeated)"
     return text
 

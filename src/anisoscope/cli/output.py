@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -61,9 +63,12 @@ def as_json(measurement: Measurement) -> dict[str, Any]:
     }
 
 
-def say(text: str, *, err: bool = False) -> None:
-    """Print a line whose names may be hostile."""
-    typer.echo(printable(text), err=err)
+def say(text: str, *, err: bool = False, prose: bool = False) -> None:
+    """Print a line whose names may be hostile; prose is folded between words on a screen."""
+    line = printable(text)
+    if prose and sys.stdout.isatty():
+        line = fill(line, get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
+    typer.echo(line, err=err)
 
 
 def print_json(value: dict[str, Any]) -> None:

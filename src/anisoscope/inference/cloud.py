@@ -9,7 +9,7 @@ from anisoscope.accumulate.sums import Sums, variances
 from anisoscope.accumulate.threads import suited_to
 from anisoscope.geometry import outliers
 from anisoscope.inference.directions import direction_estimates
-from anisoscope.inference.estimates import Estimate
+from anisoscope.inference.estimates import Estimate, left_out
 from anisoscope.inference.extremes import extreme_estimates
 from anisoscope.inference.neighbourhoods import neighbourhood_estimates
 from anisoscope.inference.spectra import few_vectors, spectral_estimates
@@ -84,10 +84,8 @@ def _outlier_share(sums: Sums) -> float | None:
 def _notes(sums: Sums, sampled: int, unfit: int, *, spectra: bool) -> tuple[str, ...]:
     """Notes on the numbers that were measured."""
     notes = [few_vectors(sums.n, sums.d)] if spectra else []
-    if sums.zero:
-        notes.append(f"{sums.zero} zero vectors left out")
-    if sums.nonfinite:
-        notes.append(f"{sums.nonfinite} vectors with NaN or infinite entries left out")
+    notes += [left_out(sums.zero, "zero vectors")] if sums.zero else []
+    notes += [left_out(sums.nonfinite, "vectors with NaN or infinite entries")] if sums.nonfinite else []
     if not sums.squares:
         notes.append("norms beyond 1e±140: metrics that need their squares are missing; rescale the vectors")
     elif spectra and sums.sketch is not None:

@@ -36,3 +36,12 @@ def estimated(
 ) -> Estimate:
     """An estimate of a declared metric, beside its isotropic null at n vectors in d dimensions."""
     return Estimate(metric.name, value, low, high, metric.isotropic(n, d), n, note, at)
+
+
+def left_out(count: int, vectors: str) -> str:
+    """What was not counted, in words.
+
+    >>> left_out(7, "zero vectors"), left_out(1, "vectors with NaN or infinite entries")
+    ('7 zero vectors left out', '1 vector with NaN or infinite entries left out')
+    """
+    return f"{count} {vectors.replace('vectors', 'vector') if count == 1 else vectors} left out"

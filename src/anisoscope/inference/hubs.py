@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anisoscope.geometry.hubs import Hubs, isotropic_hubs
-from anisoscope.inference.estimates import Estimate
+from anisoscope.inference.estimates import Estimate, left_out
 
 SHOWN = 5
 NEIGHBOURS = 10
@@ -16,7 +16,7 @@ def hub_estimates(hubs: Hubs, names: Sequence[str], d: int, repeated: int = 0) -
     """Skewness and anti-hubs beside isotropy, what CSLS and mutual proximity leave, and the top hubs by name (m,)."""
     m = len(hubs.occurrence)
     skewed, anti = isotropic_hubs(m, d, NEIGHBOURS)
-    note = f"{repeated} duplicated vectors left out" if repeated else ""
+    note = left_out(repeated, "duplicated vectors") if repeated else ""
     return [
         Estimate("hubness_cosine", hubs.skewness, null=skewed, n=m, note=note),
         Estimate("anti_hub_share", hubs.anti, null=anti, n=m),

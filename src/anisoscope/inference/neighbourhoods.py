@@ -17,7 +17,7 @@ from anisoscope.geometry.missing import ratio
 from anisoscope.geometry.nulls.isotropic import equivalent_dimension
 from anisoscope.geometry.rows import CACHED, row_blocks
 from anisoscope.inference.bootstrap import Draws, bootstrap, sequence_draws
-from anisoscope.inference.estimates import Estimate, estimated
+from anisoscope.inference.estimates import Estimate, estimated, left_out
 from anisoscope.inference.metrics import lookup
 
 SAMPLE = 2048
@@ -102,7 +102,7 @@ def _dimensions(x: Array, d: int, draws: Draws | None, products: Array) -> list[
     k = min(_NEIGHBOURS, m - 1)
     distances, indices = neighbours.nearest(x, k, products=products)
     repeated = neighbours.duplicates(distances)
-    note = f"{repeated} duplicated vectors left out" if repeated else ""
+    note = left_out(repeated, "duplicated vectors") if repeated else ""
     ratios, inverse = neighbours.twonn_point_terms(distances), neighbours.mle_point_terms(distances, k)
     order, usable = np.argsort(ratios), np.isfinite(inverse)
 

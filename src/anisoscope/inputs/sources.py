@@ -198,7 +198,8 @@ class FileSource(Generic[Item]):
             got = "; ".join(f"{file}: {reason}" for file, reason in self.unreadable[:3])
             more = len(self.unreadable) - 3
             got += f"; and {more} more" if more > 0 else ""
-            raise InputError(f"no {self.modality} could be read", where=self.name, got=got)
+            what = {"vision": "image"}.get(self.modality, self.modality)
+            raise InputError(f"no {what} could be read", where=self.name, got=got)
 
     def fingerprint(self) -> str:
         keys = [file.key.encode() for file in self.files]

@@ -189,7 +189,8 @@ def series(name: str, *, seeds: Iterable[int] = (0,), steps: str | Sequence[int]
     raise UsageError(
         "no series of checkpoints is known by this name",
         got=name,
-        expected="multiberts | " + " | ".join(entry.id for entry in _entries() if entry.series == "pythia"),
+        expected="embedded | multiberts | " + " | ".join(entry.id for entry in _entries() if entry.series == "pythia"),
+        do="name a folder of checkpoint-*, a quoted glob or a TOML list of your own",
     )
 
 

@@ -41,7 +41,7 @@ def tell(study: Study | None, measurement: Measurement, *, everything: bool = Fa
     if (hidden := story.left_out()) and not everything:
         _say(out, f"{hidden} more line{'s' * (hidden != 1)} with --all")
     if measurement.run is not None:
-        _say(out, f"run: {measurement.run.folder}")
+        _say(out, f"run: {measurement.run.folder}", prose=False)
 
 
 def story_of(study: Study | None, found: Measurement) -> Story:
@@ -51,8 +51,10 @@ def story_of(study: Study | None, found: Measurement) -> Story:
     return (plain if study is None or study.story is None or not found.rows else study.story)(found.rows)
 
 
-def _say(console: Console, text: str, style: str | None = None) -> None:
-    console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=not console.is_jupyter)
+def _say(console: Console, text: str, style: str | None = None, *, prose: bool = True) -> None:
+    """Sentences are folded between words on a screen, and stay whole in a pipe, as paths do anywhere."""
+    folded = console.is_jupyter or (prose and console.is_terminal)
+    console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=not folded)
 
 
 def drawn(table: Table, width: int) -> Any:

@@ -63,8 +63,8 @@ class Story:
 def number(value: float | None) -> str:
     """Four significant digits, as short as it gets; a dash for what is missing.
 
-    >>> number(0.123456), number(12000.0), number(None), number(1e-7)
-    ('0.1235', '12,000', '–', '1e-07')
+    >>> number(0.123456), number(12000.0), number(3867.6), number(98765.4), number(None), number(1e-7)
+    ('0.1235', '12,000', '3,868', '98,770', '–', '1e-07')
     """
     if value is None:
         return "–"
@@ -72,7 +72,8 @@ def number(value: float | None) -> str:
         return "0"
     if value == int(value) and abs(value) < 1e7:
         return f"{int(value):,}"
-    return f"{value:.4g}"
+    short = f"{value:.4g}"
+    return f"{float(short):,.0f}" if 1e3 <= abs(value) < 1e6 else short
 
 
 def valued(row: Row) -> str:

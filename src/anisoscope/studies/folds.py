@@ -18,6 +18,7 @@ from anisoscope.accumulate.sums import sketched
 from anisoscope.errors import InputError, UsageError
 from anisoscope.geometry import corrections
 from anisoscope.geometry.rows import distinct_rows
+from anisoscope.inference.estimates import left_out
 from anisoscope.inference.floor import HeldOut
 from anisoscope.inputs.stores.clients import is_url
 from anisoscope.inputs.vectors.source import READERS
@@ -227,7 +228,7 @@ def split_folds(part: Part) -> Split:
         held,
         n_fit,
         n,
-        (*left_out(list(sums.values())), *_unfit(list(moments.values())), *repeated),
+        (*without_direction(list(sums.values())), *_unfit(list(moments.values())), *repeated),
     )
     check_directions(found.fitted, found.held.rows)
     return found
@@ -266,15 +267,15 @@ def _held(moments: Sequence[Moments]) -> tuple[HeldOut, list[str]]:
     keys, places = (np.concatenate([getattr(one, name)[:kept] for one in samples]) for name in ("keys", "positions"))
     once = distinct_rows(rows)
     repeated = len(rows) - len(once)
-    said = [f"{repeated} duplicated {'vector' if repeated == 1 else 'vectors'} left out of those held out"]
+    said = [f"{left_out(repeated, 'duplicated vectors')} of those held out"]
     return HeldOut(rows[once], keys[once], places=places[once]), said if repeated else []
 
 
-def left_out(sums: Sequence[Any]) -> list[str]:
+def without_direction(sums: Sequence[Any]) -> list[str]:
     """What has no direction, in words."""
     zero, broken = sum(one.zero for one in sums), sum(one.nonfinite for one in sums)
     counts = {"zero vectors": zero, "vectors with NaN or infinite entries": broken}
-    return [f"{count} {what} left out" for what, count in counts.items() if count]
+    return [left_out(count, what) for what, count in counts.items() if count]
 
 
 def _unfit(moments: Sequence[Moments]) -> list[str]:

@@ -46,7 +46,8 @@ def measure(job: Job) -> Findings:
     protocol = {"law": "independent vectors of uniform direction; Gaussian norms for the spectrum", "n": settings.n}
     quantiles = ", ".join(f"{row.value:.3f} ({row.site})" for row in rows if row.metric == "cosine_q95")
     sentence = f"If vectors are isotropic, 95 % of pairs have a cosine below {quantiles}."
-    return Findings(rows, sentence, arrays=arrays, protocol=protocol)
+    notes = [f"averages and spectra are those of {settings.n:,} vectors (--n)"]
+    return Findings(rows, sentence, arrays=arrays, protocol=protocol, notes=notes)
 
 
 def null_rows(d: int, n: int) -> list[Row]:

@@ -81,7 +81,10 @@ def read_pairs(path: Path | str) -> Pairs:
         query, document = record.get("query"), record.get("document")
         if query in (None, "") or document in (None, ""):
             got = ", ".join(map(str, record))
-            raise InputError("a pair without query or document", where=f"{path}, row {number}", got=got)
+            expected = "columns query and document, and label or score"
+            raise InputError(
+                "a pair without query or document", where=f"{path}, row {number}", got=got, expected=expected
+            )
         value = 1.0 if scored is None else _label(record.get(scored), scored, where=f"{path}, row {number}")
         if rows.setdefault((str(query), str(document)), value) != value:
             raise InputError(

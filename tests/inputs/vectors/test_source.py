@@ -332,3 +332,16 @@ def test_reading_vectors_does_not_import_torch(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "told"),
+    [
+        ("texts.txt", "a text", "measure MODEL --data FILE, for texts"),
+        ("texts.jsonl", '{"title": "a", "text": "b"}', "got: +title, text"),
+    ],
+)
+def test_texts_in_place_of_vectors_are_told_from_them(tmp_path, name, words, told):
+    (tmp_path / name).write_text(words + "\n")
+    with pytest.raises(UsageError, match=told):
+        open_vectors([tmp_path / name])

@@ -15,6 +15,7 @@ import report_runs
 from anisoscope.cli.commands.report import report
 from anisoscope.errors import StoreError, UsageError
 from anisoscope.report.page.data import find_subjects, page_data, run_labels
+from anisoscope.report.page.lead import lead
 from anisoscope.report.page.write import page_html, write_page
 from anisoscope.runs.measurement import verdict_of
 from anisoscope.runs.store import write_run
@@ -178,6 +179,13 @@ def test_a_lone_card_does_not_repeat_the_sentence_above_it(tmp_path):
     assert summary.count(escape(said.rstrip("."))) == 1
     both = page_html([run, report_runs.null_run(tmp_path / "null")]).partition('<section id="provenance"')[0]
     assert both.count(escape(said.rstrip("."))) == 2
+
+
+def test_the_page_opens_with_two_sentences_at_most_and_the_card_says_the_rest(tmp_path):
+    said = "Unrelated pairs have cosine 0.37. Whitening lowers it to 0.31. Beware: it rises with centring (0.80)."
+    run = write_run(tmp_path / "run", command="calibrate", settings={}, protocol={}, verdict=said, rows=[])
+    assert lead([run], ["run"], []) == said.partition(" Beware")[0]
+    assert escape(said) in page_html([run])
 
 
 def test_a_model_keeps_its_colour_in_every_run(tmp_path):

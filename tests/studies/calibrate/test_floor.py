@@ -72,6 +72,25 @@ def test_every_statistic_is_that_of_all_pairs_of_held_out_rows(cloud, file):
     assert value["raw", "floor_percentile", 0.9] == pytest.approx(share, abs=1e-9)
 
 
+def test_a_correction_after_which_the_best_match_stands_out_less_is_warned_of():
+    """Also where the threshold hides it, because the floor spreads as the correction lowers it."""
+
+    def told(site: str, **metrics: tuple[float, float, float]) -> list[Row]:
+        at = {"threshold": 0.01}
+        return [
+            Row(site=site, metric=name, at=at.get(name), value=value, low=low, high=high)
+            for name, (value, low, high) in metrics.items()
+        ]
+
+    same = {"threshold": (0.75, 0.73, 0.77)}
+    raw = told("raw", **same, floor_mean=(0.4, 0.3, 0.5), floor_sd=(0.2, 0.1, 0.3), nearest_gap=(2.1, 2.0, 2.2))
+    after = {"nearest_gap": (1.7, 1.6, 1.8), "nearest_gap_difference": (-0.4, -0.5, -0.3)}
+    said = "Beware: the best match stands out less with centring (1.7 instead of 2.1 sd above unrelated pairs)."
+    assert advice([*raw, *told("centred", **same, **after)]).endswith(said)
+    unsure = {**after, "nearest_gap_difference": (-0.4, -0.9, 0.1)}
+    assert "Beware" not in advice([*raw, *told("centred", **same, **unsure)])
+
+
 def test_rows_with_few_unrelated_ones_do_not_count_as_keeping_their_neighbours():
     rng = np.random.default_rng(0)
     rows, keys = rng.standard_normal((45, D)), np.repeat(np.array([1, 2], np.uint64), [40, 5])
@@ -185,7 +204,7 @@ def test_labels_in_memory_are_groups_in_words_too(cloud):
 def test_what_was_left_out_is_said(cloud):
     broken = cloud.copy()
     broken[:3], broken[3] = 0, np.nan
-    assert {"3 zero vectors left out", "1 vectors with NaN or infinite entries left out"} <= set(
+    assert {"3 zero vectors left out", "1 vector with NaN or infinite entries left out"} <= set(
         anisoscope.calibrate(broken).notes
     )
 

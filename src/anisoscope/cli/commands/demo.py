@@ -35,7 +35,7 @@ def demo(
         print_json({"run": str(out), "verdict": " ".join(part.seen for part in parts), "measurements": rows})
         return
     for number, part in enumerate(parts, 1):
-        say(f"{number}. {part.seen}")
+        say(f"{number}. {part.seen}", prose=True)
     say(f"page: {page}")
     say(f"figures: {len(figures)} files, {out}/*/figures/*.svg")
     say(f"next: anisoscope show {out / parts[0].name}")

@@ -12,7 +12,7 @@ import csv
 import io
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -55,8 +55,10 @@ def every(number: int) -> bool:
     return True
 
 
-def choose(candidates: Sequence[str], wanted: str | None, *, where: object, what: str) -> str:
-    """The candidate that is wanted, or the only one; otherwise an error that lists them.
+def choose(
+    candidates: Sequence[str], wanted: str | None, *, where: object, what: str, others: Iterable[str] = ()
+) -> str:
+    """The candidate that is wanted, or the only one; otherwise an error that lists them, or else `others`.
 
     >>> choose(["title", "body"], "body", where="x.npz", what="matrix")
     'body'
@@ -70,7 +72,8 @@ def choose(candidates: Sequence[str], wanted: str | None, *, where: object, what
     if wanted is None and candidates:
         raise UsageError(f"more than one {what} in the file", where=where, got=shown, do="choose one with `column`")
     problem = f"no {what} in the file" if wanted is None else f"no {what} named {wanted!r} in the file"
-    raise UsageError(problem, where=where, expected=f"one of: {shown}" if candidates else f"a {what}")
+    got = None if candidates else ", ".join(list(others)[:20]) or None
+    raise UsageError(problem, where=where, got=got, expected=f"one of: {shown}" if candidates else f"a {what}")
 
 
 @contextmanager

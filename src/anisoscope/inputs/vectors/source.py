@@ -233,7 +233,11 @@ def _open_file(file: FoundFile, columns: Columns) -> Opened:
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise UsageError(
-            "not a file of vectors", where=path, got=path.suffix or "no suffix", expected=" ".join(READERS)
+            "not a file of vectors",
+            where=path,
+            got=path.suffix or "no suffix",
+            expected=" ".join(READERS),
+            do="anisoscope measure MODEL --data FILE, for texts" if path.suffix == ".txt" else None,
         )
     before = stamp(path)
 

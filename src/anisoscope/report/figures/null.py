@@ -112,7 +112,7 @@ def figure_18(runs: Sequence[Run] = ()) -> Figure:
         axes.minorticks_off()
         shared = "; models that share it stand side by side" if len(models) > 1 else ""
         axes.set(xlabel=f"dimension $d$ (logarithmic{shared})", ylabel="cosine", xlim=(lowest, highest))
-        axes.set_title("18  Measured mean cosine, and isotropy")
+        axes.set_title("18  Measured mean cosine, and isotropy" if found else "18  Cosine of isotropic pairs")
         figure.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=min(3, 1 + len(models)), fontsize=6.5)
     return figure
 

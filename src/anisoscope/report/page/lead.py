@@ -6,6 +6,7 @@ of `lead`. The chart under the sentence is of the same kind (the scripts follow 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from anisoscope.inference.sentences import apart
@@ -120,8 +121,9 @@ def _with_interval(row: Row) -> str:
 
 
 def _verdict(runs: Sequence[Run], command: str) -> str:
-    """The verdict of the first run of a command that has one."""
-    said = next((verdict_of(run) for run in runs if run.command == command and verdict_of(run)), "")
+    """The first two sentences of the verdict of the first run of a command that has one; the card has them all."""
+    whole = next((verdict_of(run) for run in runs if run.command == command and verdict_of(run)), "")
+    said = " ".join(re.split(r"(?<=\.) (?=[A-Z])", whole)[:2])
     return said and said[0].upper() + said[1:] + ("" if said.endswith(".") else ".")
 
 

@@ -61,7 +61,7 @@ def measure(job: Job) -> Findings:
     search = _searched(cloud, groups, job.settings.probes, k=min(NEIGHBOURS, n - 2))
     protocol = _protocol(cloud, search, job.settings.seed)
     rows = [replace(row, protocol=words_of(protocol)) for row in _rows(cloud, search, fitted, job.settings.seed)]
-    notes = [*cloud.part.about.get("notes", ()), *cloud.notes, *folds.left_out([cloud.sums])]
+    notes = [*cloud.part.about.get("notes", ()), *cloud.notes, *folds.without_direction([cloud.sums])]
     if pairs is not None:
         found, said = _labelled_rows(job, pairs, groups)
         rows, notes = rows + found, notes + said

@@ -69,7 +69,17 @@ def _by_threshold(thresholds: dict[str, Row], value: dict[tuple[str, str], Row])
     else:
         said.append("No correction lowers the threshold by more than its interval.")
     worse = [f"{WORDS[site]} ({cosine(row.value or 0.0)})" for site, row in others.items() if _below(raw, row)]
-    return [*said, *([f"Beware: it rises with {', '.join(worse)}."] if worse else [])]
+    rises = [f"Beware: it rises with {', '.join(worse)}."] if worse else []
+    return [*said, *rises, *_nearer(value, [site for site, row in others.items() if not _below(raw, row)])]
+
+
+def _nearer(value: dict[tuple[str, str], Row], sites: Sequence[str]) -> list[str]:
+    """A warning of corrections after which the best match stands out less, by more than the interval."""
+    lost = {site: value.get((site, "nearest_gap_difference")) for site in sites}
+    worse = [site for site, row in lost.items() if row is not None and row.high is not None and row.high < 0]
+    gap = {site: value[site, "nearest_gap"].value or 0.0 for site in ("raw", *worse)} if worse else {}
+    told = [f"{WORDS[site]} ({gap[site]:.1f} instead of {gap['raw']:.1f} sd above unrelated pairs)" for site in worse]
+    return [f"Beware: the best match stands out less with {' and '.join(told)}."] if told else []
 
 
 def _to(site: str, best: Row, others: dict[str, Row]) -> str:

@@ -61,7 +61,7 @@ def compare_runs(first: Run, second: Run, *, aligned: bool = False) -> Findings:
             apart.add(model)
         elif same:
             rows += _partners(ours[key].sample(), theirs[key].sample(), like)
-    notes = [] if same else ["the runs were made on different data: intervals are not paired"]
+    notes = [] if same else ["the runs read different data, so the differences have no intervals"]
     notes += _other_settings(first, second)
     notes += ["a position is not the same token in both runs: no vector has a partner"] if apart else []
     for which, run, own in (("first", first, ours), ("second", second, theirs)):

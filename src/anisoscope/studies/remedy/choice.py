@@ -157,12 +157,13 @@ def _sentence(estimates: Mapping[str, Sequence[Estimate]], method: str, *, asked
 
 def _gap_words(estimates: Sequence[Estimate], after: Mapping[str, float], before: Mapping[str, float]) -> str:
     """Whether the best match stands higher than before, and than it would among random directions."""
-    random = _one(estimates, "nearest_gap")
-    limit = "" if random is None or random.null is None else f", random directions {random.null:.1f}"
-    gaps = f"{after['nearest_gap']:.1f} sd above unrelated pairs ({before['nearest_gap']:.1f} before"
+    random, gain = _one(estimates, "nearest_gap"), _one(estimates, "nearest_gap_difference")
+    gaps = f"{after['nearest_gap']:.1f} sd above unrelated pairs ({before['nearest_gap']:.1f} before)"
     if is_worth(estimates):
-        return f"helps: the best match stands {gaps})"
-    return f"is not shown to help: the best match stands {gaps}{limit})"
+        return f"helps: the best match stands {gaps}"
+    null = None if random is None or gain is None or (gain.low or 0) <= 0 else random.null
+    limit = "" if null is None else f", not clearly more than random directions would give ({null:.1f})"
+    return f"is not shown to help: the best match stands {gaps}{limit}"
 
 
 def _why_none(estimates: Mapping[str, Sequence[Estimate]], before: Mapping[str, float]) -> str:

@@ -47,7 +47,7 @@ def _first_vector(path: Where, columns: Columns) -> tuple[str | None, list[float
             raise UsageError("the lines are bare lists, without fields", where=path, got=repr(asked))
         return None, check_numbers(record, f"{path}, line {number}")
     lists = [name for name, value in record.items() if _are_numbers(value) and name not in columns.labels]
-    field = choose(lists, columns.vectors, where=path, what="field with a list of numbers")
+    field = choose(lists, columns.vectors, where=path, what="field with a list of numbers", others=record)
     for name in columns.labels:
         choose(list(record), name, where=path, what="field")
     return field, record[field]

@@ -82,11 +82,11 @@ def step_axis(axes: Axes, steps: Array, *, most: int = TICKS) -> None:
 
 
 def ramp(n: int) -> list[str]:
-    """n colours from light to dark, for depth: the middle of viridis, which prints and reads without colour."""
+    """n colours from light to dark, for depth: viridis without its yellows, in which a thin line is lost on white."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    return [to_hex(colormaps["viridis_r"](0.08 + 0.87 * i / max(n - 1, 1))) for i in range(n)]
+    return [to_hex(colormaps["viridis_r"](0.42 + 0.56 * i / max(n - 1, 1))) for i in range(n)]
 
 
 def label_lines(axes: Axes, labels: Sequence[tuple[float, str, str]], *, gap: float) -> None:

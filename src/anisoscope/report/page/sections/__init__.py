@@ -3,6 +3,7 @@
 A section is one script, `assets/sections/<name>.js`. Where it draws arrays, a module of the same name here has
 
     pictures(run, arrays)    what the script draws of one run, as JSON-ready mappings
+    once(pictures, runs)     optional: without those that another section draws of the same data
     thin(pictures)           optional: drop detail, in place, where all runs together would be too much to mail
 
 and the script reads the result as `data.pictures.<name>`, each with the number of its run. The names of arrays are
@@ -33,6 +34,8 @@ def pictures(runs: Sequence[Run]) -> dict[str, list[dict[str, Any]]]:
         for name, module in modules.items():
             found[name] += [{"run": number, **picture} for picture in module.pictures(run, arrays)]
     for name, module in modules.items():
+        if hasattr(module, "once"):
+            found[name] = module.once(found[name], runs)
         if hasattr(module, "thin"):
             module.thin(found[name])
     return found

@@ -5,7 +5,7 @@ import { drawing, element } from "./dom.js";
 import { csv, download } from "./files.js";
 import { View } from "./address.js";
 import { plainTable } from "./table.js";
-import { shown } from "./text.js";
+import { number, shown } from "./text.js";
 
 export const charts = [];
 const DASHES = { solid: "", dash: "5 3", dot: "2 2", dashdot: "6 2 2 2" };
@@ -52,6 +52,14 @@ export function axis(t, title, more = {}) {
 export const PERCENT = ".3~p"; // 0.5%, 12.5%, 100%: no two ticks read alike
 // Layers, steps and heads are counted: no ticks between them.
 export const whole = (most) => ({ dtick: Math.max(1, Math.ceil(most / 12)) });
+// Powers of ten; where there are fewer than three of them, 2 and 5 between them too, each written in full.
+export function logarithmic(values) {
+  const known = values.filter((value) => value > 0), least = Math.min(...known), most = Math.max(...known);
+  if (most >= 1000 * least) return { type: "log", dtick: 1 };
+  const powers = [-1, 0, 1, 2, 3].map((k) => k + Math.floor(Math.log10(least)));
+  const tickvals = powers.flatMap((power) => [1, 2, 5].map((digit) => Number(`${digit}e${power}`)));
+  return { type: "log", tickvals, ticktext: tickvals.map(number) };
+}
 export const legendAbove = { showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 } };
 
 export class Chart {

@@ -159,16 +159,43 @@ export function nullMarks(nulls, t, range) {
 }
 
 function sameNull(known, value, t, range) {
-  const reach = Math.max(...known.flatMap((one) => one.at.map((k) => nullReach(one.rows[k]))));
-  const around = reach ? ` ± ${reach < 1e-3 ? reach.toExponential(0) : number(Number(reach.toPrecision(1)))}` : "";
-  const text = `isotropic: ${number(value)}${around}`;
+  const reaches = widest(known), most = Math.max(...reaches.values()), least = Math.min(...reaches.values());
+  const told = most < 1e-3 ? most.toExponential(0) : number(Number(most.toPrecision(1)));
+  const around = most ? ` ± ${told}${most > 2 * least ? " at most" : ""}` : "";
   const dotted = { color: t.soft, width: 1.2, dash: "dot" };
-  const across = { xref: "paper", x0: 0, x1: 1, layer: "below" };
-  const fill = { fillcolor: faint(t.soft, 0.2), line: { width: 0 } };
-  const spread = reach ? [{ type: "rect", ...across, y0: value - reach, y1: value + reach, ...fill }] : [];
-  const shapes = [{ type: "line", ...across, y0: value, y1: value, line: dotted }, ...spread];
+  const across = { type: "line", xref: "paper", x0: 0, x1: 1, layer: "below", line: dotted };
   const place = { xref: "paper", y: value, showarrow: false, ...freeEnd(known, value, range) };
-  return { traces: [], shapes, annotations: [{ ...place, text, font: { size: 10.5, color: t.soft } }] };
+  const text = `isotropic: ${number(value)}${around}`;
+  return {
+    traces: most ? [spreadOfNull(reaches, value, t)] : [],
+    shapes: [{ ...across, y0: value, y1: value }],
+    annotations: [{ ...place, text, font: { size: 10.5, color: t.soft } }],
+  };
+}
+
+// At each place the reach of the null of the fewest vectors: 95 % of averages of as many isotropic ones.
+function widest(known) {
+  const found = new Map();
+  for (const { x, rows, at } of known) {
+    for (const k of at) found.set(x[k], Math.max(found.get(x[k]) ?? 0, nullReach(rows[k])));
+  }
+  return found;
+}
+
+function spreadOfNull(reaches, value, t) {
+  const sorted = [...reaches].sort((a, b) => a[0] - b[0]), [[x, half]] = sorted;
+  const ends = sorted.length > 1 ? sorted : [[x - 0.3, half], [x + 0.3, half]], back = [...ends].reverse();
+  return {
+    x: [...ends, ...back].map(([at]) => at),
+    y: [...ends.map(([, reach]) => value + reach), ...back.map(([, reach]) => value - reach)],
+    fill: "toself",
+    fillcolor: faint(t.soft, 0.2),
+    line: { width: 0 },
+    mode: "lines",
+    hoverinfo: "skip",
+    showlegend: false,
+    type: "scatter",
+  };
 }
 
 // Where the name of a null hides the fewest points: under or over its line, at the right or left end.
@@ -228,7 +255,8 @@ function namesAt(rows, places) {
   for (const [k, mine] of rows.entries()) {
     for (const [j, i] of mine.entries()) {
       if (PART.test(T.site[i])) continue;
-      const name = short(T.site[i]).replace("embeddings", "emb."), place = places[k][j];
+      const name = short(T.site[i]).replace("embeddings", "emb.").replace(/^embedding$/, "pooled"),
+        place = places[k][j];
       if (names.has(place) && names.get(place) !== name) return null;
       names.set(place, name);
     }

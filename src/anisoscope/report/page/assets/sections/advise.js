@@ -1,6 +1,6 @@
 // How few dimensions and bits keep the neighbours: measured and forecast, by bytes per vector.
 import { View } from "../core/address.js";
-import { axis, Chart, legendAbove } from "../core/chart.js";
+import { axis, Chart, legendAbove, logarithmic } from "../core/chart.js";
 import { paletteAt } from "../core/colours.js";
 import { controls, options, select } from "../core/controls.js";
 import { data, distinct, SUBJECTS, T } from "../core/data.js";
@@ -53,13 +53,14 @@ function picture(run, correction, t) {
       [at, i],
     ) => [site, at, T.value[i], T.value[found[site].overlap_forecast.get(at)]])
   );
+  const drawn = [...lines("neighbour_overlap"), ...lines("overlap_forecast")].filter(Boolean);
   return {
-    data: [...lines("neighbour_overlap"), ...lines("overlap_forecast")].filter(Boolean),
+    data: drawn,
     table: { head: ["", "dimensions", "kept", "forecast"], rows },
     layout: {
       ...legendAbove,
       margin: { l: 54, r: 16, t: 56, b: 46 },
-      xaxis: axis(t, "bytes per vector", { type: "log", exponentformat: "none" }),
+      xaxis: axis(t, "bytes per vector", logarithmic(drawn.flatMap((one) => one.x))),
       yaxis: axis(t, "neighbours kept", { range: [0, 1.03] }),
     },
   };
@@ -78,7 +79,7 @@ function numbers(host, run, correction) {
   const head = ["", "dimensions", "kept", "from", "to", "forecast", "GB per million", "nDCG@10"];
   const width = lines.some((line) => line[7] !== null) ? 8 : 7; // nDCG only where pairs were labelled
   const table = plainTable(head.slice(0, width), lines.map((line) => line.slice(0, width)), "Every variant");
-  host.replaceChildren(element("h3", {}, WORDS[correction]), table);
+  host.replaceChildren(element("h3", {}, `Every variant: ${WORDS[correction]}`), table);
 }
 
 register({

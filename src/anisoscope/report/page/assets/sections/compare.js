@@ -170,8 +170,8 @@ register({
   name: "Comparison",
   title: "Before and after",
   intro:
-    "Any two runs, models or checkpoints of this page, site by site. Where an interval excludes 0, the difference is " +
-    "larger than the choice of data explains.",
+    "Any two runs, models or checkpoints of this page, site by site. If both sides read the same data, an interval " +
+    "that excludes 0 means that the difference is larger than the choice of texts explains.",
   wants: (found) => found.study.has("compare") || firstPair() !== null,
   lead: (found) => found.study.has("compare") && chartOptions(firstView(found).view),
   draw(host, found) {

@@ -1,6 +1,6 @@
 // How many dimensions are in use: spectral metrics by layer, both kinds of anisotropy at once, eigenvalues.
 import { View } from "../core/address.js";
-import { axis, Chart, PERCENT, visible } from "../core/chart.js";
+import { axis, Chart, logarithmic, PERCENT, visible } from "../core/chart.js";
 import { controls, metricOptions, options, segments, select } from "../core/controls.js";
 import { colourOf, depthColour, symbolOf } from "../core/colours.js";
 import { data, distinct, meaning, pick, SUBJECTS, T, title } from "../core/data.js";
@@ -77,15 +77,6 @@ function eigenvalues(host, spectra) {
     build: (t) => eigenvalueLines(mine(), t),
   });
   view.listen(() => chart.refresh());
-}
-
-// Powers of ten; where there are fewer than three of them, 2 and 5 between them too, each written in full.
-function logarithmic(values) {
-  const known = values.filter((value) => value > 0), least = Math.min(...known), most = Math.max(...known);
-  if (most >= 1000 * least) return { type: "log", dtick: 1 };
-  const powers = [-1, 0, 1, 2, 3].map((k) => k + Math.floor(Math.log10(least)));
-  const tickvals = powers.flatMap((power) => [1, 2, 5].map((digit) => Number(`${digit}e${power}`)));
-  return { type: "log", tickvals, ticktext: tickvals.map(number) };
 }
 
 function eigenvalueLines(mine, t) {

@@ -110,11 +110,14 @@ function kindOf(name) {
   return valuesOf(name).every((text) => (text ?? "").length <= SHORT) ? "text short" : "text";
 }
 
+// A long name may break after a mark, where the screen is narrow.
+const breakable = (text) => text.split(/(?<=[_/.-])/).flatMap((part) => [element("wbr"), part]).slice(1);
+
 function line(i, columns) {
   const cells = [...columns].map(([name, kind]) => {
     const value = cell(name, i);
     const text = name === "value" ? valued(i) : kind === "number" ? number(value) : value || "";
-    return element("td", { class: kind }, text);
+    return element("td", { class: kind }, ...(name === "metric" && kind === "text" ? breakable(text) : [text]));
   });
   return element("tr", { title: T.protocol[i] }, ...cells);
 }
