@@ -18,13 +18,14 @@ from faults import jobs
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = cases.make_world(tmp_path_factory.mktemp("world"))
+    cases.write_vectors(folder / "few.parquet", rows=400)
     for shard in (0, 1):
         words = [*cases.words_of("vectors", folder), "--shard", f"{shard}/2", "--out", folder / f"shard-{shard}"]
         assert cases.run(*words).code == 0
     return folder
 
 
-@pytest.mark.parametrize(("command", "step"), [("null", 2), ("merge", 3)])  # `make faults` takes them all
+@pytest.mark.parametrize(("command", "step"), [("null", 2), ("merge", 3), ("gate", 9)])  # `make faults` takes them all
 def test_a_kill_before_any_change_of_a_file(command: str, step: int, world: Path, tmp_path: Path, command_line) -> None:
     words, event = jobs.words_of(command, world), 0
     assert command_line(*words, "--no-figures", "--out", tmp_path / "whole/run").code == 0

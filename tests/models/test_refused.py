@@ -228,3 +228,10 @@ def test_a_config_of_more_blocks_than_tensors_is_refused_before_they_are_made(co
     zoo.edit_config(copy, num_hidden_layers=10**9)
     with pytest.raises(ModelError, match=r"do not have the shapes(.|\n)*1,000,000,000 blocks"):
         open_model(copy)
+
+
+def test_a_pipe_is_not_a_model(tmp_path: Path) -> None:
+    for name in ("pipe", "pipe.gguf"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(ModelError, match="not a model"):
+            open_model(tmp_path / name)

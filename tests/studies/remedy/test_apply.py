@@ -174,6 +174,28 @@ def test_inputs_and_foreign_files_are_not_overwritten(tmp_path, remedy):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_remedy_is_not_overwritten_by_what_is_made_with_it(tmp_path, remedy, command_line):
+    np.savez(tmp_path / "x.npz", x=X)
+    file = remedy.save(tmp_path / "remedy.safetensors")
+    kept = file.read_bytes()
+    save_file({"x": X}, tmp_path / "x.safetensors")
+    for words in ("apply", file, tmp_path / "x.safetensors"), ("export", file, "--to", "onnx"):
+        ended = command_line("remedy", *words, "-o", file, "--force")
+        assert (ended.code, "overwrite an input" in ended.err) == (2, True), ended
+    assert file.read_bytes() == kept
+    with pytest.raises(UsageError, match="another kind"):
+        remedy.save(tmp_path / "x.safetensors")
+    remedy.save(file)
+
+
+def test_half_a_model_is_never_exported(tmp_path, remedy, monkeypatch):
+    folder = sentence_folder(tmp_path / "model")
+    monkeypatch.setattr("safetensors.numpy.save_file", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full")))
+    with pytest.raises(StoreError, match="disk full"):
+        export(remedy, "sentence-transformers", tmp_path / "out", model=str(folder))
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "model-base"}
+
+
 def test_faiss_adds_and_searches_repaired_vectors(tmp_path, remedy):
     faiss = pytest.importorskip("faiss")  # its newest wheels need numpy 2
 

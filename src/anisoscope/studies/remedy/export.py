@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from anisoscope.errors import MissingExtra, UsageError
-from anisoscope.runs.writing import guarded
+from anisoscope.runs.writing import atomic_folder, guarded
 from anisoscope.studies.remedy.estimator import Remedy
 
 if TYPE_CHECKING:
@@ -49,15 +50,22 @@ def repair(x):
 
 
 def export(
-    remedy: Remedy, to: To, out: Path, *, model: str | None = None, models_dir: str | None = None, force: bool = False
+    remedy: Remedy,
+    to: To,
+    out: Path,
+    *,
+    model: str | None = None,
+    models_dir: str | None = None,
+    inputs: Sequence[Path] = (),
+    force: bool = False,
 ) -> list[Path]:
     """Write the remedy to `out` and return what was written. `model`: the model whose folder is copied, where one is
-    needed."""
+    needed; `inputs`: what may not be overwritten."""
     if to == "sentence-transformers":
         return [_sentence_transformers(remedy, out, model or _own_model(remedy), models_dir)]
     if to == "numpy":
-        return _numpy(remedy, out.with_suffix(".py"), force)
-    with guarded(out, force=force) as partial:
+        return _numpy(remedy, out.with_suffix(".py"), inputs, force)
+    with guarded(out, inputs=inputs, force=force) as partial:
         (_faiss if to == "faiss" else _onnx)(remedy, partial)
     return [out]
 
@@ -68,11 +76,11 @@ def linear(remedy: Remedy) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     return made.full.astype(np.float32), -(made.mean @ made.full).astype(np.float32)
 
 
-def _numpy(remedy: Remedy, out: Path, force: bool) -> list[Path]:
+def _numpy(remedy: Remedy, out: Path, inputs: Sequence[Path], force: bool) -> list[Path]:
     made, numbers = remedy.fitted(), out.with_suffix(".npz")
-    with guarded(numbers, force=force) as partial, partial.open("wb") as stream:
+    with guarded(numbers, inputs=inputs, force=force) as partial, partial.open("wb") as stream:
         np.savez(stream, mean=made.mean, matrix=made.full)
-    with guarded(out, force=force) as partial:
+    with guarded(out, inputs=inputs, force=force) as partial:
         d, k = made.dims
         text = _SNIPPET.format(method=remedy.about.get("method", remedy.method), d=d, k=k)
         partial.write_text(text, encoding="utf-8")
@@ -150,18 +158,18 @@ def _sentence_transformers(remedy: Remedy, out: Path, model: str, models_dir: st
             do="save it with sentence-transformers first, or export to another format",
         )
     weight, bias = linear(remedy)
-    shutil.copytree(folder, out, dirs_exist_ok=True)
     number = len(parts)
     names = [f"{number}_Dense", f"{number + 1}_Normalize"]
-    for name in names:
-        (out / name).mkdir()
-    save_file(
-        {"linear.weight": np.ascontiguousarray(weight.T), "linear.bias": bias}, out / names[0] / "model.safetensors"
-    )
     config = {"in_features": len(weight), "out_features": len(bias), "bias": True}
     config["activation_function"] = "torch.nn.modules.linear.Identity"
-    (out / names[0] / "config.json").write_text(json.dumps(config, indent=2))
     kinds = zip(names, (_DENSE, _NORMALIZE), strict=True)
     parts += [{"idx": number + k, "name": str(number + k), "path": p, "type": t} for k, (p, t) in enumerate(kinds)]
-    (out / "modules.json").write_text(json.dumps(parts, indent=2))
+    with atomic_folder(out) as made:
+        shutil.copytree(folder, made, dirs_exist_ok=True)
+        for name in names:
+            (made / name).mkdir()
+        dense = made / names[0]
+        save_file({"linear.weight": np.ascontiguousarray(weight.T), "linear.bias": bias}, dense / "model.safetensors")
+        (dense / "config.json").write_text(json.dumps(config, indent=2))
+        (made / "modules.json").write_text(json.dumps(parts, indent=2))
     return out
