@@ -13,7 +13,6 @@ and a zero point takes the mean away by itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np

@@ -27,6 +27,8 @@ from anisoscope.studies.remedy.estimator import Remedy
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from anisoscope.models.locate import Place
+
 To = Literal["sentence-transformers", "faiss", "onnx", "numpy"]
 TARGETS = ("sentence-transformers", "faiss", "onnx", "numpy")
 _DENSE = "sentence_transformers.models.Dense"
@@ -62,7 +64,8 @@ def export(
     """Write the remedy to `out` and return what was written. `model`: the model whose folder is copied, where one is
     needed; `inputs`: what may not be overwritten."""
     if to == "sentence-transformers":
-        return [_sentence_transformers(remedy, out, model or _own_model(remedy), models_dir)]
+        own = _own_model(remedy) if model is None else model
+        return [_sentence_transformers(remedy, out, own, models_dir, fitted=model is None)]
     if to == "numpy":
         return _numpy(remedy, out.with_suffix(".py"), inputs, force)
     with guarded(out, inputs=inputs, force=force) as partial:
@@ -138,7 +141,21 @@ def _own_model(remedy: Remedy) -> str:
     raise UsageError("the remedy was fitted on vectors, not on a model", do="name the model: --model FOLDER")
 
 
-def _sentence_transformers(remedy: Remedy, out: Path, model: str, models_dir: str | None) -> Path:
+def _check_unchanged(remedy: Remedy, place: Place) -> None:
+    """Refuse a model that is no longer the one whose vectors the remedy was fitted on, where that is known."""
+    from anisoscope.models.fingerprint import unchanged
+    from anisoscope.runs.store import open_run
+
+    folder = remedy.about.get("folder")
+    records = open_run(folder).manifest["inputs"].values() if folder is not None else ()
+    for record in records:
+        if record["kind"] == "model" and (changed := unchanged(record.get("files") or {}, place)):
+            do = "fit the remedy anew, or --model to take this model all the same"
+            got = ", ".join(changed[:3])
+            raise UsageError("the model changed since the remedy was fitted", where=place.name, got=got, do=do)
+
+
+def _sentence_transformers(remedy: Remedy, out: Path, model: str, models_dir: str | None, *, fitted: bool) -> Path:
     """Copy the folder and append two parts; nothing of the library is needed for that."""
     from safetensors.numpy import save_file
 
@@ -149,6 +166,8 @@ def _sentence_transformers(remedy: Remedy, out: Path, model: str, models_dir: st
         raise UsageError("the folder is not empty", where=out, do="choose another --out")
     place = locate(model, models_dir=models_dir)
     folder = place.path or fetch(place.name)
+    if fitted:
+        _check_unchanged(remedy, place)
     parts = listed_modules(folder)
     if not parts:
         raise UsageError(
