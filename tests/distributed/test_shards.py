@@ -30,9 +30,10 @@ def test_merged_shards_are_one_pass(command: str, world: Path, tmp_path: Path, c
     assert found.run.manifest["shard"] is None
 
 
-def test_more_shards_than_documents(world: Path, tmp_path: Path, command_line) -> None:
+@pytest.mark.parametrize("command", ["attention", "measure"])
+def test_more_shards_than_documents(command: str, world: Path, tmp_path: Path, command_line) -> None:
     """Empty shards are runs like any other."""
-    words = [*cases.words_of("attention", world), "--limit", 3]
+    words = [*cases.words_of(command, world), "--limit", 3]
     assert command_line(*words, "--out", tmp_path / "whole").code == 0
     for index in range(8):
         ended = command_line(*words, "--shard", f"{index}/8", "--out", tmp_path / f"{index}")
