@@ -25,6 +25,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from anisoscope.errors import UsageError
 
 LARGEST_SEED = 2**63 - 1
+MANY = 2**63 - 1  # more than anything can be counted to
 
 
 def option(
@@ -230,7 +231,7 @@ class Reading(Settings):
     )
     documents: Documents = option("How a text file splits into documents.", "auto")
     column: str | None = option("Column of a table: texts, or token ids (input_ids).", None)
-    limit: int | None = option("Read at most this many documents, clips or images.", None, ge=1)
+    limit: int | None = option("Read at most this many documents, clips or images.", None, ge=1, le=MANY)
 
 
 class Data(Reading):
