@@ -41,6 +41,18 @@ def test_a_kill_before_any_change_of_a_file(command: str, step: int, world: Path
     assert event > 10
 
 
+@pytest.mark.parametrize("event", [19, 22, 25, 28])
+def test_a_signal_while_the_run_is_written_leaves_a_folder_that_can_be_used(
+    event: int, world: Path, tmp_path: Path, command_line
+) -> None:
+    words = [*jobs.words_of("null", world), "--out", tmp_path / "run"]
+    ended = cases.run(*words, signal_=signal.SIGTERM, event=event)
+    assert ended.code in (0, 143), ended
+    again = command_line(*words)
+    assert again.code == 0, again.err
+    assert not list((tmp_path / "run").glob(".*"))
+
+
 def test_what_a_dead_process_was_writing_is_swept_up(tmp_path: Path) -> None:
     """That of a living process, of another machine and of another file stays."""
     gone = subprocess.Popen([sys.executable, "-c", ""])

@@ -332,10 +332,8 @@ def abandon(folder: Path) -> None:
     """Take back what `begin` made, where nothing was saved since: the folder is free for another command."""
     if (folder / MANIFEST).exists() or any(path.is_file() for name in _FOLDERS for path in (folder / name).rglob("*")):
         return
-    for name in _FOLDERS:
-        shutil.rmtree(folder / name, ignore_errors=True)
-    for name in (PLAN, ".lock"):
-        (folder / name).unlink(missing_ok=True)
+    remove_run(folder)  # a table without a manifest, too
+    (folder / ".lock").unlink(missing_ok=True)
     if not any(folder.iterdir()):
         folder.rmdir()
 
