@@ -26,6 +26,8 @@ class AnisoscopeError(Exception):
         expected: object = None,
         do: str | None = None,
     ) -> None:
+        if isinstance(got, OSError) and got.strerror and where is not None:
+            got = got.strerror  # without the number and the name, which `where` gives
         self.what, self.where, self.got, self.expected, self.do = what, where, got, expected, do
         lines = [what if where is None else f"{what}: {shortened(where)}"]
         lines += [f"  got:      {shortened(got)}"] if got is not None else []

@@ -21,7 +21,7 @@ from typing import Any
 
 from anisoscope.runs.finding import entries
 from anisoscope.runs.measurement import Measurement, sentence_of
-from anisoscope.runs.store import Existing, Run, checked_existing, find_existing
+from anisoscope.runs.store import Existing, Run, checked_existing, find_existing, remove_run
 from anisoscope.runs.story import Table
 from anisoscope.runs.study import find_study, study_of
 
@@ -52,6 +52,8 @@ class Result(Measurement):
         """Keep it as a run folder, with everything it holds; `existing="replace"` for a folder that holds a run."""
         whole = self if self.run is None else replace(self, arrays=self.run.arrays(), state=self.run.state())
         find_existing(Path(folder), command=self.command, settings=self.settings, existing=checked_existing(existing))
+        if existing == "replace":
+            remove_run(Path(folder))
         return Measurement.save(whole, folder, seconds=seconds)
 
     def plot(self, metric: str = "mean_cosine") -> Any:

@@ -38,6 +38,22 @@ def test_wrong_options_are_refused(command: Callable[..., Any], wrong: list[str]
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (["--length", "2000"], "takes fewer vectors per sequence"),
+        (["--length", "8", "--init-std", "1e24"], "not finite"),
+        (["--length", "8", "--norms", "0,1e300"], "not finite"),
+    ],
+)
+def test_what_a_block_cannot_hold_is_refused(
+    wrong: list[str], words: str, command: Callable[..., Any], small_config: str, tmp_path: Path
+) -> None:
+    ended = command("block", "--arch", small_config, "--seeds", 1, *wrong, "--out", tmp_path / "run")
+    assert (ended.code > 0, words in ended.err) == (True, True), ended
+    assert not (tmp_path / "run").exists()
+
+
 def test_vocabulary_and_final_norm(command: Callable[..., Any], tmp_path: Path) -> None:
     model = str(zoo.save("gpt_neox", tmp_path / "model"))
     printed = command("vocabulary", model, "--out", tmp_path / "v", "--json")

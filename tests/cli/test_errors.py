@@ -90,6 +90,8 @@ def test_a_csv_that_cannot_be_written_is_named(command, vectors_file: Path, tmp_
         (["measure", "gpt2", "--length", "nan"], "expected: a number, length > 0"),
         (["measure", "gpt2", "--workers", "0"], "expected: a whole number, workers ≥ 1"),
         (["block", "--norms", "1"], "expected: at least 2"),
+        (["block", "--depth", str(10**9)], "expected: a whole number, 1 ≤ depth ≤ 1,000"),
+        (["measure", "gpt2", "--limit", str(10**24)], "expected: a whole number, 1 ≤ limit ≤"),
     ],
 )
 def test_a_number_outside_its_limits_is_answered_with_the_limits(command_line, arguments, words):

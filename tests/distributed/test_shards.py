@@ -9,6 +9,7 @@ import pytest
 
 import anisoscope
 import cases
+from anisoscope.errors import StoreError
 
 WITHIN = {"vectors": 1e-12, "calibrate": 1e-12}
 SHARDED = ("vectors", "calibrate", "measure", "attention", "sweep", "final-norm")
@@ -30,9 +31,10 @@ def test_merged_shards_are_one_pass(command: str, world: Path, tmp_path: Path, c
     assert found.run.manifest["shard"] is None
 
 
-def test_more_shards_than_documents(world: Path, tmp_path: Path, command_line) -> None:
+@pytest.mark.parametrize("command", ["attention", "measure"])
+def test_more_shards_than_documents(command: str, world: Path, tmp_path: Path, command_line) -> None:
     """Empty shards are runs like any other."""
-    words = [*cases.words_of("attention", world), "--limit", 3]
+    words = [*cases.words_of(command, world), "--limit", 3]
     assert command_line(*words, "--out", tmp_path / "whole").code == 0
     for index in range(8):
         ended = command_line(*words, "--shard", f"{index}/8", "--out", tmp_path / f"{index}")
@@ -87,6 +89,19 @@ def test_shards_that_do_not_fit_are_named(
     assert said in ended.err
     assert "unexpected" not in ended.err
     assert not (tmp_path / "merged").exists()
+
+
+def test_a_merge_that_could_not_be_written_leaves_the_folder_free(shards: Path, tmp_path: Path, monkeypatch) -> None:
+    def full(*words: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    runs = [shards / str(index) for index in range(3)]
+    with monkeypatch.context() as patched:
+        patched.setattr("anisoscope.runs.store._write_manifest", full)
+        with pytest.raises(StoreError, match="No space left"):
+            anisoscope.merge(runs, out=tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+    assert anisoscope.merge(runs, out=tmp_path / "merged").run is not None
 
 
 def test_shards_of_different_versions_are_merged_with_a_note(

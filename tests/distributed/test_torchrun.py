@@ -87,6 +87,12 @@ def test_bad_use_is_clear(world: Path, tmp_path: Path) -> None:
     assert "Traceback" not in chief.err + other.err
 
 
+def test_what_one_process_does_is_not_done_by_several(tmp_path: Path) -> None:
+    for ended in cases.run_ranks(["null", "--dim", "8", "--out", str(tmp_path / "run")], processes=2):
+        assert (ended.code, "start it without torchrun" in ended.err) == (2, True), ended
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.slow
 def test_torchrun_itself(world: Path, one, tmp_path: Path) -> None:
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "anisoscope"]

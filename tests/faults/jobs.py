@@ -18,7 +18,7 @@ import zoo
 _TRAINING = ("--layers", 1, "--hidden", 16, "--heads", 2, "--length", 16, "--batch", 2, "--save-every", 2)
 _FIELDS = ("layers=1", "heads=2", "length=32", "batch=2", "validation_batches=1", "save_every=2")
 EXTRA = ("merge", "figures", "report", "compare", "remedy fit", "remedy apply", "intervene", "vocabulary", "null")
-COMMANDS = (*cases.COMMANDS, *EXTRA, "block", "run", "pretrain", "variants")
+COMMANDS = (*cases.COMMANDS, *EXTRA, "gate", "advise", "block", "run", "pretrain", "variants")
 
 
 def make_world(folder: Path, run: Callable[..., cases.Ended]) -> Path:
@@ -69,6 +69,8 @@ def words_of(command: str, world: Path) -> list[Any]:
         "intervene": ["intervene", world / "lm", *text, "--what", "mean_query", "--limit", 8, "--no-figures"],
         "vocabulary": ["vocabulary", world / "lm", "--no-figures"],
         "null": ["null", "--dim", 12, "--n", 500, "--no-figures"],
+        "gate": ["gate", world / "few.parquet", world / "few.parquet", "--column", "x", "--no-figures"],
+        "advise": ["advise", *_few(world), "--no-figures"],
         "block": ["block", "--arch", world / "bert", *block],
         "run": ["run", world / "run-0", "--no-figures"],
         "pretrain": ["pretrain", *book, "--steps", 8, *_TRAINING, "--first-checkpoint", 2],

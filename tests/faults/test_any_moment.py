@@ -18,13 +18,14 @@ from faults import jobs
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = cases.make_world(tmp_path_factory.mktemp("world"))
+    cases.write_vectors(folder / "few.parquet", rows=400)
     for shard in (0, 1):
         words = [*cases.words_of("vectors", folder), "--shard", f"{shard}/2", "--out", folder / f"shard-{shard}"]
         assert cases.run(*words).code == 0
     return folder
 
 
-@pytest.mark.parametrize(("command", "step"), [("null", 2), ("merge", 3)])  # `make faults` takes them all
+@pytest.mark.parametrize(("command", "step"), [("null", 2), ("merge", 3), ("gate", 9)])  # `make faults` takes them all
 def test_a_kill_before_any_change_of_a_file(command: str, step: int, world: Path, tmp_path: Path, command_line) -> None:
     words, event = jobs.words_of(command, world), 0
     assert command_line(*words, "--no-figures", "--out", tmp_path / "whole/run").code == 0
@@ -38,6 +39,18 @@ def test_a_kill_before_any_change_of_a_file(command: str, step: int, world: Path
         assert ended.code == 0, (event, ended.err)
         assert jobs.differences(folder, tmp_path / "whole") == [], event
     assert event > 10
+
+
+@pytest.mark.parametrize("event", [19, 22, 25, 28])
+def test_a_signal_while_the_run_is_written_leaves_a_folder_that_can_be_used(
+    event: int, world: Path, tmp_path: Path, command_line
+) -> None:
+    words = [*jobs.words_of("null", world), "--out", tmp_path / "run"]
+    ended = cases.run(*words, signal_=signal.SIGTERM, event=event)
+    assert ended.code in (0, 143), ended
+    again = command_line(*words)
+    assert again.code == 0, again.err
+    assert not list((tmp_path / "run").glob(".*"))
 
 
 def test_what_a_dead_process_was_writing_is_swept_up(tmp_path: Path) -> None:

@@ -91,6 +91,20 @@ def test_cut_and_missing_files_are_named(name: str, damage: str, world: Path, co
         shutil.rmtree(world / "compared", ignore_errors=True)
 
 
+@pytest.mark.parametrize("name", FILES[:3])
+@pytest.mark.parametrize("other", ["pipe", "device", "folder"])
+def test_what_is_no_file_is_named_and_not_waited_for(name: str, other: str, world: Path, command_line) -> None:
+    path = world / "run0" / name
+    path.unlink()
+    make = {"pipe": os.mkfifo, "device": lambda path: path.symlink_to("/dev/zero"), "folder": Path.mkdir}
+    make[other](path)
+    ended = command_line(*words("compare", world))
+    assert ended.code == 1
+    assert name in ended.err
+    assert ("Is a directory" if other == "folder" else "a pipe, a socket or a device") in ended.err
+    assert "make the run anew" in ended.err
+
+
 @pytest.mark.parametrize("name", ["measurements.parquet", "moments.safetensors"])
 def test_a_file_of_another_run_is_refused(name: str, world: Path, command_line) -> None:
     shutil.copy(world / "run1" / name, world / "run0" / name)

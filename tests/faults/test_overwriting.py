@@ -98,6 +98,25 @@ def test_an_input_is_refused_before_any_work(world: Path, command_line, monkeypa
     assert "overwrite an input" in command_line("vectors", "x.npy", "--csv", "x.npy").err
 
 
+@pytest.mark.parametrize("command", ["run", "merge"])
+def test_a_run_is_only_replaced_by_one_that_can_be_made(command: str, world: Path, command_line, monkeypatch) -> None:
+    monkeypatch.chdir(world)
+    (world / "bad.npy").write_bytes(b"no array")
+    for k in (0, 1):
+        anisoscope.vectors("x.npy", shard=f"{k}/2", out=f"shard{k}")
+    words = f"{VECTORS} --out made" if command == "run" else "merge shard0 shard1 --out merged"
+    assert command_line(*words.split()).code == 0
+    before = digests(world)
+    spoilt = Path("shard1/moments.safetensors")
+    kept = spoilt.read_bytes()
+    spoilt.write_bytes(kept[:-1])
+    refused = command_line(*words.replace("x.npy", "bad.npy").split(), "--existing", "replace")
+    assert refused.code == 1, refused
+    spoilt.write_bytes(kept)
+    assert digests(world) == before
+    assert command_line(*words.split(), "--existing", "replace").code == 0
+
+
 def test_force_replaces_a_file_of_another_kind(world: Path, command_line, monkeypatch) -> None:
     monkeypatch.chdir(world)
     assert command_line("show", "run0", "--csv", "letter.csv", "--force").code == 0

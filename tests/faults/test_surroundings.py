@@ -31,6 +31,16 @@ def test_a_terminal_without_a_sign_gets_a_question_mark(
     assert b"cosine" in shown.getvalue()
 
 
+def test_a_width_of_nothing_is_an_unknown_one(
+    tmp_path: Path, command_line: Callable[..., cases.Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((50, 4)))
+    words = ["vectors", tmp_path / "x.npy", "--no-figures", "--out", tmp_path / "run"]
+    told = command_line(*words).out
+    monkeypatch.setenv("COLUMNS", "0")
+    assert command_line(*words).out == told != ""
+
+
 def test_a_name_that_is_too_long_is_named(tmp_path: Path, command_line: Callable[..., cases.Ended]) -> None:
     np.save(tmp_path / "x.npy", X)
     ended = command_line("vectors", tmp_path / "x.npy", "--no-figures", "--out", tmp_path / ("x" * 300))
@@ -100,3 +110,19 @@ def test_what_the_system_refuses_is_not_called_unexpected(
     assert ended.code == 1
     assert "the system refuses" in ended.err
     assert "to do:" in ended.err
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOMEM, "no room"), ImportError("x.so: failed to map segment from shared object")]
+)
+def test_too_little_memory_for_a_library_is_too_little_memory(
+    error: Exception, tmp_path: Path, command_line: Callable[..., cases.Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "x.npy", X)
+
+    def refuse(*words: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("anisoscope.runs.perform.find_existing", refuse)
+    ended = command_line("vectors", tmp_path / "x.npy", "--no-figures", "--out", tmp_path / "run")
+    assert (ended.code, ended.err.startswith("anisoscope: not enough memory")) == (1, True), ended

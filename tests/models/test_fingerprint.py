@@ -33,6 +33,7 @@ COUNTED = (
     "tokenizer.json",
     "tokenizer_config.json",
     "vocab.txt",
+    *("byte_maps.json", "dict.txt", "emoji.json", "entity_vocab.json", "prophetnet.tokenizer", "word_shape.json"),
     "1_Pooling/config.json",
     "2_Dense/model.safetensors",
     "modules.json",
@@ -84,6 +85,15 @@ def test_pickled_weights_count_where_there_are_no_others(tmp_path: Path) -> None
     assert sorted(fingerprint(tmp_path).files) == ["config.json", "pytorch_model.bin"]
     (tmp_path / "adapter_model.safetensors").write_text("is not what the library reads")
     assert "pytorch_model.bin" in fingerprint(tmp_path).files
+
+
+def test_weights_count_by_the_name_that_their_index_gives(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin.index.json").write_text(
+        json.dumps({"weight_map": {"a": "part.bin", "b": "part.bin"}})
+    )
+    (tmp_path / "part.bin").write_text("weights")
+    (tmp_path / "training_args.bin").write_text("something else")
+    assert set(fingerprint(tmp_path).files) == {"pytorch_model.bin.index.json", "part.bin"}
 
 
 @pytest.mark.parametrize("name", COUNTED)

@@ -35,6 +35,16 @@ def test_a_config_without_weights(copy: Path) -> None:
         open_model(copy)
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_adapter_is_not_a_model(whole: bool, copy: Path) -> None:
+    (copy / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "bert-base-uncased"}')
+    if not whole:
+        for name in ("config.json", "model.safetensors"):
+            (copy / name).unlink()
+    with pytest.raises(ModelError, match=r"holds an adapter(.|\n)*merge it"):
+        open_model(copy)
+
+
 def test_a_checkpoint_without_tokenizer_files(copy: Path) -> None:
     for file in copy.glob("token*"):
         file.unlink()
@@ -218,3 +228,10 @@ def test_a_config_of_more_blocks_than_tensors_is_refused_before_they_are_made(co
     zoo.edit_config(copy, num_hidden_layers=10**9)
     with pytest.raises(ModelError, match=r"do not have the shapes(.|\n)*1,000,000,000 blocks"):
         open_model(copy)
+
+
+def test_a_pipe_is_not_a_model(tmp_path: Path) -> None:
+    for name in ("pipe", "pipe.gguf"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(ModelError, match="not a model"):
+            open_model(tmp_path / name)

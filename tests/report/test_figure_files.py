@@ -13,7 +13,7 @@ from fontTools.ttLib import TTFont
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont
 
-from anisoscope.report.figures.style import save
+from anisoscope.report.figures.style import save, style
 
 
 def test_a_figure_that_was_not_written_to_its_end_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,6 +32,18 @@ def test_a_figure_that_was_not_written_to_its_end_is_not_there(tmp_path: Path, m
     monkeypatch.undo()
     save(plt.figure(), tmp_path, "layers")
     assert (tmp_path / "layers.png").stat().st_size > 1000
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["$x^$", "a$\\foo$b", "$$", "日本語", "\x1b[31m", "x" * 400])
+def test_a_name_is_drawn_whatever_it_is(name: str, tmp_path: Path) -> None:
+    with style():
+        figure, axes = plt.subplots(layout="constrained")
+        axes.set(title=name, ylabel=name)
+        axes.set_yticks([0, 1], ["$x^2$", name])
+        figure.text(0, 0, name)
+    (path,) = save(figure, tmp_path, "named", formats=("pdf",))
+    assert path.stat().st_size > 1000
 
 
 def test_the_font_in_a_pdf_has_the_outlines_of_its_letters_and_little_else(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from anisoscope.cli.main import app
 from anisoscope.errors import UsageError
 from anisoscope.report.markdown import CITATION, markdown
 from anisoscope.results import Result
-from anisoscope.runs.store import Run
+from anisoscope.runs.store import Run, write_run
 
 HOSTILE = "a|b <script>alert(1)</script> [x](javascript:y) `*` \\ ![i](z)\n# heading"
 
@@ -75,6 +75,16 @@ def test_a_foreign_name_stays_text(tmp_path: Path) -> None:
     cells = {row.count("<td") for row in re.findall(r"<tr>(.*?)</tr>", shown, re.DOTALL) if "<td" in row}
     assert len(cells) == 1
     assert "alert(1)" in shown
+
+
+def test_signs_that_turn_the_text_around_are_escaped_in_the_settings(tmp_path: Path) -> None:
+    name = "a\u202egnp\u2066\x85.npy"
+    run = write_run(tmp_path / "run", command="vectors", settings={"files": [name]}, rows=[])
+    text = markdown([run])
+    assert not set(name) & set("\u202e\u2066\x85") & set(text)
+    plan = re.search(r"```toml\n(.*?)\n```", text, re.DOTALL)
+    assert plan is not None
+    assert tomllib.loads(plan[1])["settings"]["files"] == [name]
 
 
 def test_the_command_prints_or_writes_and_guards_other_files(run: Run, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from anisoscope.errors import StoreError, UsageError
 from anisoscope.runs import writing
 from anisoscope.runs.finding import entries
-from anisoscope.runs.store import FORMAT, Run, begin, find_existing, open_run, write_run
+from anisoscope.runs.store import FORMAT, Run, begin, find_existing, open_run, remove_run, write_run
 from anisoscope.runs.study import find_study
 from anisoscope.runs.table import Row
 from anisoscope.runs.writing import atomic
@@ -157,6 +157,8 @@ def test_a_finished_run_of_the_same_settings(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="not empty"):
         existing(folder, "refuse")
     assert existing(folder, "replace") is None
+    assert names(folder) == {"manifest.json", "measurements.parquet", "run.toml"}  # until the new one begins
+    remove_run(folder)
     assert names(folder) == set()
 
 
@@ -168,6 +170,7 @@ def test_an_unfinished_run_is_continued(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no finished run"):
         existing(tmp_path / "r", "reuse")
     assert existing(tmp_path / "r", "replace") is None
+    remove_run(tmp_path / "r")
     assert not (tmp_path / "r" / "partial").exists()
 
 
@@ -204,6 +207,7 @@ def test_replacing_a_run_removes_its_files_and_no_others(tmp_path: Path) -> None
     (folder / ".measurements.parquet.99.partial").write_text("left by a killed process")
     (folder / "figures").mkdir()
     assert existing(folder, "replace") is None
+    remove_run(folder)
     assert names(folder) == {"notes.txt"}
 
 

@@ -80,6 +80,19 @@ def test_axes_overlap_is_that_of_the_angles_between_subspaces() -> None:
     assert value[10.0] == pytest.approx(np.square(np.cos(subspace_angles(*tops))).mean(), rel=1e-6)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_row_that_outweighs_all_others_gets_no_interval_and_no_warning() -> None:
+    x = np.random.default_rng(0).standard_normal((600, 8)) + 0.5
+    y = x.copy()
+    y[-1, 6] = 99
+    found = pair(anisoscope.vectors(x, against=y, aligned=True))["linear_cka"]
+    a, b = x - x.mean(0), y - y.mean(0)
+    assert found.value == pytest.approx(
+        np.linalg.norm(a.T @ b) ** 2 / np.linalg.norm(a.T @ a) / np.linalg.norm(b.T @ b), rel=1e-6
+    )
+    assert (found.low, found.high) == (None, None)
+
+
 @pytest.mark.parametrize("k", [12, 7])
 def test_partners_are_compared_as_the_published_definitions_say(k: int) -> None:
     x, y = clouds(k=k)

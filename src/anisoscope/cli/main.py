@@ -141,6 +141,8 @@ def main(arguments: list[str] | None = None) -> Any:
     debug = "--debug" in given or bool(os.environ.get("ANISOSCOPE_DEBUG"))
     _stand_in()
     _forgive(sys.stdout, sys.stderr)
+    if os.environ.get("COLUMNS") == "0":  # unknown: rich would print nothing at all
+        del os.environ["COLUMNS"]
     try:
         _stand_somewhere()
         with stoppable("stopped; every file that was written is complete"):
@@ -182,6 +184,12 @@ def _forgive(*streams: Any) -> None:
             stream.reconfigure(errors="replace")
 
 
+def _lacks_memory(error: BaseException) -> bool:
+    """Whether memory was too little, be it for a library that is loaded."""
+    no_room = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or no_room or "failed to map segment from shared object" in str(error)
+
+
 def _explain(error: BaseException) -> int:
     """One short message for whatever went wrong, and the exit code."""
     from anisoscope.errors import AnisoscopeError, printable
@@ -189,7 +197,7 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, AnisoscopeError | Stopped):
         print(f"anisoscope: {error}", file=sys.stderr)
         return error.exit_code
-    if isinstance(error, MemoryError):
+    if _lacks_memory(error):
         print("anisoscope: not enough memory; try --batch-tokens 1024 or --sample 512", file=sys.stderr)
         return 1
     first = (str(error).splitlines() or [""])[0][:300]

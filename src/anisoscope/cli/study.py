@@ -12,6 +12,7 @@ import typer
 from anisoscope.cli.flags import All, Csv, Figures, Force, Json, Markdown, RunFolder
 from anisoscope.cli.options import asking, parameters, values_of
 from anisoscope.cli.single import single
+from anisoscope.errors import UsageError
 from anisoscope.runs.settings import Machine
 from anisoscope.runs.store import EXISTING, checked_existing
 from anisoscope.runs.study import Study, find_study
@@ -64,9 +65,11 @@ def carry_out(
     """Perform a study and end the command: the story or JSON, the table as CSV, the figures."""
     from anisoscope.cli.output import finish
     from anisoscope.runs.perform import default_folder, input_paths, perform
-    from anisoscope.runs.work.engines import engine
+    from anisoscope.runs.work.engines import engine, launched
     from anisoscope.runs.writing import check_target
 
+    if study.collect is None and launched():
+        raise UsageError(f"`{study.name}` is the work of one process", do="start it without torchrun")
     _leave_pandas_alone()
     existing = checked_existing(given["existing"])
     inputs = input_paths(settings)

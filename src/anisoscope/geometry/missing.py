@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 Values = Any
 """`float | None` for one cloud, a float64 array (NaN where missing) for a stack: the axes decide, as in numpy."""
@@ -27,6 +27,12 @@ def settle(values: ArrayLike) -> Values:
     if array.ndim == 0:
         return float(array) if np.isfinite(array) else None
     return np.where(np.isfinite(array), array, np.nan)
+
+
+def geometric_mean(first: ArrayLike, second: ArrayLike) -> NDArray[np.float64]:
+    """√(first·second); NaN where a leave-one-out value is below zero, as beside a vector that outweighs all others."""
+    with np.errstate(invalid="ignore"):
+        return np.sqrt(np.asarray(first, np.float64) * np.asarray(second, np.float64))
 
 
 def ratio(numerator: ArrayLike, denominator: ArrayLike) -> Values:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from anisoscope.geometry.missing import Values, ratio
+from anisoscope.geometry.missing import Values, geometric_mean, ratio
 from anisoscope.geometry.rows import largest
 
 Array = NDArray[np.float64]
@@ -55,7 +55,7 @@ def axes_overlap(first: Array, second: Array, k: int) -> float:
 
 def linear_cka(cross: ArrayLike, first: ArrayLike, second: ArrayLike) -> Values:
     """From the squared Frobenius norms (...) of the cross covariance and of both covariances; 1 for the same shape."""
-    return ratio(np.asarray(cross), np.sqrt(np.asarray(first) * np.asarray(second)))
+    return ratio(cross, geometric_mean(first, second))
 
 
 def unrelated_cka(first: Array, second: Array, n: int) -> float | None:
@@ -70,7 +70,7 @@ def unrelated_cka(first: Array, second: Array, n: int) -> float | None:
 
 def procrustes_distance(nuclear: ArrayLike, first: ArrayLike, second: ArrayLike) -> Values:
     """From the nuclear norm of the cross covariance and both traces (...): 0 for the same shape, 2 for none shared."""
-    alike = ratio(np.asarray(nuclear), np.sqrt(np.asarray(first) * np.asarray(second)))
+    alike = ratio(nuclear, geometric_mean(first, second))
     return None if alike is None else 2 - 2 * alike
 
 

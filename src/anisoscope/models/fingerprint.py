@@ -20,8 +20,9 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Event, Thread
@@ -39,7 +40,8 @@ _SAFE = re.compile(r".*\.safetensors(\.index\.json)?")
 _PREFERRED = ("model.safetensors", "model.safetensors.index.json")
 _PICKLED = re.compile(r"pytorch_model.*\.bin(\.index\.json)?")
 _TOKENIZER = re.compile(
-    r"(tokenizer|vocab|merges).*|.*\.(model|spm|tiktoken|bpe|codes)|(special_tokens_map|added_tokens|normalizer)\.json"
+    r"(tokenizer|merges).*|.*vocab.*|dict\.txt|.*\.(model|spm|tiktoken|bpe|codes|tokenizer)"
+    r"|(special_tokens_map|added_tokens|normalizer|emoji|byte_maps|word_shape|word_pronunciation)\.json"
 )
 _CONFIG = re.compile(
     r"config\.json|.*(processor|feature_extractor|extraction)_config\.json|modules\.json|.*sentence.*\.json|.*\.py"
@@ -169,9 +171,18 @@ def _in_folder(folder: Path) -> dict[str, Path]:
     for part in (folder, *(folder / name for name in _module_folders(folder))):
         files = _files(part)
         pickled = not any(file.name in _PREFERRED for file in files)  # they are read where both are there
-        kinds = (_SAFE, _TOKENIZER, _CONFIG, *([_PICKLED] if pickled else []))
-        matching = (file for file in files if any(kind.fullmatch(file.name) for kind in kinds))
+        kinds, listed = (_SAFE, _TOKENIZER, _CONFIG, *([_PICKLED] if pickled else [])), _listed_weights(files)
+        matching = (file for file in files if file.name in listed or any(kind.fullmatch(file.name) for kind in kinds))
         found |= {file.relative_to(folder).as_posix(): file for file in matching}
+    return found
+
+
+def _listed_weights(files: Iterable[Path]) -> set[str]:
+    """The names that the indexes of weights give, whatever they end with."""
+    found: set[str] = set()
+    for index in (file for file in files if file.name.endswith(".index.json")):
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            found |= {str(name) for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
     return found
 
 

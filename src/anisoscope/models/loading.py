@@ -59,6 +59,7 @@ def quiet() -> Iterator[None]:
 
 def check_folder(folder: Path) -> None:
     """Say what a folder lacks before transformers says something else about it."""
+    _check_adapter(folder)
     if not (folder / "config.json").is_file():
         names = ", ".join(sorted(file.name for file in folder.iterdir())[:6]) or "nothing"
         raise ModelError(
@@ -75,6 +76,19 @@ def check_folder(folder: Path) -> None:
         expected="model.safetensors or pytorch_model.bin",
         do="download the weights, or save the model with save_pretrained",
     )
+
+
+def _check_adapter(folder: Path) -> None:
+    """An adapter beside weights would be left out, or applied to weights from elsewhere, as it pleases the library."""
+    if (folder / "adapter_config.json").is_file():
+        merge = "PeftModel.from_pretrained(model, folder).merge_and_unload().save_pretrained('merged')"
+        raise ModelError(
+            "the folder holds an adapter, which is not a model of its own",
+            where=folder,
+            got="adapter_config.json",
+            expected="the weights of a whole model",
+            do=f"merge it into its model with peft: {merge}",
+        )
 
 
 def load_weights(opener: Any, folder: Path, *, config: Any, dtype: Any, **options: Any) -> Any:

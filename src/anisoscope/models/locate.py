@@ -170,8 +170,8 @@ def _on_disk(
             do="name the folder of that revision, or a hub id with the revision",
         )
     name = name or path.resolve().name
-    if path.is_file():
-        if path.suffix != ".gguf":
+    if not path.is_dir():
+        if path.suffix != ".gguf" or not path.is_file():
             raise ModelError("not a model", where=path, expected="a folder, or a file that ends with .gguf")
         return Place("gguf", name, mirrored_revision, path)
     quantised = sorted(path.glob("*.gguf"))

@@ -26,6 +26,7 @@ from anisoscope.runs.study import Study, study_of
 
 BEGINS = "<!-- anisoscope"  # a file that begins like this may be written again
 LONGEST = 40  # lines of a table
+_INVISIBLE = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 CITATION = f"""\
 @software{{anisoscope,
   title = {{anisoscope: an instrument for the geometry of neural representations}},
@@ -73,6 +74,7 @@ def _run(run: Run, label: str) -> list[str]:
     notes = [f"- {escaped(note)}" for note in manifest.get("notes") or ()]
     settings = {key: value for key, value in (manifest.get("settings") or {}).items() if value is not None}
     plan = tomli_w.dumps({"command": run.command, "settings": settings})
+    plan = _INVISIBLE.sub(lambda sign: f"\\u{ord(sign[0]):04x}", plan)  # as TOML may write them, too
     parts = [
         f"### {escaped(name)}",
         escaped(sentence_of(found.verdict)),

@@ -11,7 +11,16 @@ from anisoscope.errors import StoreError, UsageError
 from anisoscope.runs.locking import locked
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.perform import assemble
-from anisoscope.runs.store import Existing, Run, check_out, checked_existing, find_existing, open_run
+from anisoscope.runs.store import (
+    Existing,
+    Run,
+    abandon,
+    check_out,
+    checked_existing,
+    find_existing,
+    open_run,
+    remove_run,
+)
 from anisoscope.runs.study import Study, find_study
 from anisoscope.runs.work.collected import Collected, add_part, load_parts
 from anisoscope.runs.work.units import parse_shard
@@ -37,7 +46,13 @@ def merge_runs(runs: Sequence[Path | str | Run], out: Path | str, *, existing: E
     found = assemble(study, settings, findings, collected, notes=notes, inputs=inputs)
     with locked(out) as take:
         take()
-        return Measurement.of_run(found.save(out, seconds=time.monotonic() - started))
+        if existing == "replace":
+            remove_run(out)
+        try:
+            return Measurement.of_run(found.save(out, seconds=time.monotonic() - started))
+        except BaseException:
+            abandon(out)
+            raise
 
 
 def collected_of(run: Run, study: Study) -> Collected:

@@ -27,11 +27,22 @@ from anisoscope.runs.locking import locked
 from anisoscope.runs.measurement import Measurement
 from anisoscope.runs.settings import Machine, Settings
 from anisoscope.runs.stopping import stoppable
-from anisoscope.runs.store import Existing, Run, abandon, begin, check_out, checked_existing, find_existing, open_run
+from anisoscope.runs.store import (
+    Existing,
+    Run,
+    abandon,
+    begin,
+    check_out,
+    checked_existing,
+    find_existing,
+    open_run,
+    remove_run,
+)
 from anisoscope.runs.study import Findings, Study, find_study, lost
 from anisoscope.runs.work.collected import Collected, Part, check_counts, report_of, state_of
 from anisoscope.runs.work.engines import Local, engine
 from anisoscope.runs.work.units import parse_shard
+from anisoscope.runs.writing import check_target
 
 RUNS = Path("anisoscope-runs")
 
@@ -58,6 +69,8 @@ def perform(
     checked_existing(existing)
     if folder is not None:
         check_out(folder, input_paths(settings))
+    for path, kind in _written(settings):
+        check_target(path, kind=kind, inputs=input_paths(settings), out=folder)
     if machine.shard is not None:
         parse_shard(machine.shard)
         if study.collect is None:
@@ -70,17 +83,23 @@ def perform(
         job, finished = Job(study, settings, machine, folder, given or {}, here, repeats=repeats or {}), None
         if folder is not None:
             finished = here.agreed(_look(job, folder, existing) if here.chief else None)
-        measurement = _carry_out(job) if finished is None else Measurement.of_run(finished)
+        replaced = existing == "replace"
+        measurement = _carry_out(job, replaced=replaced) if finished is None else Measurement.of_run(finished)
         if study.export is not None and here.chief:
             study.export(settings, measurement)
         return measurement
 
 
 def _look(job: Job, folder: Path, existing: Existing) -> Run | None:
-    """The finished run to use again, checked, or None."""
+    """The finished run to use again, checked, or None. Several processes take away what is to be replaced before any of
+    them begins; one does so when its input was found to be readable."""
     asked, kind = job.settings.as_dict(), type(job.settings)
     known = {"command": job.study.name, "read": lambda old: kind.check(old).as_dict()}
     found = find_existing(folder, settings=asked, existing=existing, **known)
+    if existing == "replace" and job.engine.world > 1:
+        with locked(folder) as take_lock:
+            take_lock()
+            remove_run(folder)
     if found is None:
         return None
     before, now = (shard or "the whole" for shard in (found.manifest.get("shard"), job.machine.shard))
@@ -94,7 +113,7 @@ def _look(job: Job, folder: Path, existing: Existing) -> Run | None:
     return found
 
 
-def _carry_out(job: Job) -> Measurement:
+def _carry_out(job: Job, *, replaced: bool = False) -> Measurement:
     """Collect or measure, conclude, write; leaves no folder behind where nothing was saved."""
     started, writes = time.monotonic(), job.folder is not None and job.engine.chief
     with locked(job.folder, active=writes) as take_lock:
@@ -102,6 +121,8 @@ def _carry_out(job: Job) -> Measurement:
         def begun() -> None:
             if job.folder is not None and writes:
                 take_lock()
+                if replaced and job.engine.world == 1 and not made:
+                    remove_run(job.folder)
                 made.append(job.folder)
                 begin(job.folder, command=job.study.name, settings=job.settings.as_dict(), in_memory=in_memory(job))
 
@@ -225,6 +246,14 @@ def input_paths(settings: Settings) -> list[str]:
             value = getattr(settings, name)
             found += [value] if isinstance(value, str) else list(value or ())
     return found
+
+
+def _written(settings: Settings) -> Iterator[tuple[Path, str]]:
+    """The files that the settings ask for beside the run, and the kind of each."""
+    for name, field in type(settings).model_fields.items():
+        extra, value = field.json_schema_extra, getattr(settings, name)
+        if isinstance(extra, Mapping) and extra.get("writes") and value is not None:
+            yield Path(value), str(extra["writes"])
 
 
 def _stamps(settings: Settings) -> list[Any]:

@@ -25,6 +25,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from anisoscope.errors import UsageError
 
 LARGEST_SEED = 2**63 - 1
+MANY = 2**63 - 1  # more than anything can be counted to
 
 
 def option(
@@ -37,6 +38,7 @@ def option(
     complete: str = "",
     metavar: str = "",
     paths: bool = False,
+    writes: str = "",
     **limits: Any,
 ) -> Any:
     """A field of settings, with all that the command line has to know about it.
@@ -44,13 +46,13 @@ def option(
     - `short`: a second flag, of one letter or another name; `argument`: given by position, not by name;
     - `commas`: a list that may also be written as one word, `a,b,c`;
     - `complete`: what the tab key offers (`models`); choices complete themselves;
-    - `paths`: names files or folders, which a run must not overwrite;
+    - `paths`: names files or folders, which a run must not overwrite; `writes`: names a file of this kind to write;
     - `limits`: those of pydantic (`ge`, `gt`, `le`, `lt`, `min_length`).
     """
     known = {"short": short, "argument": argument, "commas": commas, "complete": complete, "metavar": metavar}
     limits.setdefault("allow_inf_nan", None)
     given = {name: value for name, value in limits.items() if value is not None}
-    extra: dict[str, Any] = {**known, "paths": paths}
+    extra: dict[str, Any] = {**known, "paths": paths, "writes": writes}
     if isinstance(default, list):
         return Field(default_factory=lambda: list(default), description=help, json_schema_extra=extra, **given)
     return Field(default, description=help, json_schema_extra=extra, **given)
@@ -229,7 +231,7 @@ class Reading(Settings):
     )
     documents: Documents = option("How a text file splits into documents.", "auto")
     column: str | None = option("Column of a table: texts, or token ids (input_ids).", None)
-    limit: int | None = option("Read at most this many documents, clips or images.", None, ge=1)
+    limit: int | None = option("Read at most this many documents, clips or images.", None, ge=1, le=MANY)
 
 
 class Data(Reading):

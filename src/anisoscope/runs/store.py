@@ -31,7 +31,7 @@ from anisoscope.runs.locking import locked
 from anisoscope.runs.settings import nearest
 from anisoscope.runs.shape import check_shape, differences
 from anisoscope.runs.table import Row, from_table, is_table, to_table
-from anisoscope.runs.writing import RUN_FILES, atomic, file_sha256, is_free, left_behind
+from anisoscope.runs.writing import RUN_FILES, atomic, check_ordinary, file_sha256, is_free, left_behind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -108,6 +108,7 @@ class Run:
 
         path, known = self.folder / name, self.manifest.get("files", {}).get(name)
         try:
+            check_ordinary(path)
             if known is not None and file_sha256(path) != known:
                 raise StoreError("a file of this run was changed or damaged", where=path, do=_ANEW)
             if known is None and self.manifest["format"] > 1 and path.exists():
@@ -215,6 +216,7 @@ def open_run(folder: Path | str) -> Run:
 def read_manifest(path: Path) -> dict[str, Any]:
     """A manifest, verified: its checksum, its format, its shape."""
     try:
+        check_ordinary(path)
         raw = path.read_bytes()
         manifest = json.loads(raw)
     except PermissionError:
@@ -267,7 +269,7 @@ def find_existing(
 
     - `resume` (default): a finished run of the same settings is used again, an unfinished one continued;
     - `reuse`: only a finished run of the same settings will do;
-    - `replace`: whatever is there is removed first;
+    - `replace`: what is there has to be a run, which `remove_run` takes away once the new one begins;
     - `refuse`: nothing may be there.
 
     `read` understands the settings of a run as they are understood today: an earlier version knew fewer of them.
@@ -282,9 +284,6 @@ def find_existing(
     if existing == "replace":
         if not (folder / PLAN).exists():
             raise UsageError("this is not a run folder, so it is not replaced", where=folder, do="choose another --out")
-        with locked(folder) as take:
-            take()
-            _remove_run(folder)
         return None
     if not (folder / PLAN).exists():
         raise StoreError("the folder holds something that is not a run", where=folder, do="choose another --out folder")
@@ -308,7 +307,7 @@ def find_existing(
     return open_run(folder)
 
 
-def _remove_run(folder: Path) -> None:
+def remove_run(folder: Path) -> None:
     """Remove the files of a run, and only those: a mistyped --out must not delete a home folder."""
     for name in RUN_FILES:
         (folder / name).unlink(missing_ok=True)
@@ -333,9 +332,8 @@ def abandon(folder: Path) -> None:
     """Take back what `begin` made, where nothing was saved since: the folder is free for another command."""
     if (folder / MANIFEST).exists() or any(path.is_file() for name in _FOLDERS for path in (folder / name).rglob("*")):
         return
-    shutil.rmtree(folder / "partial", ignore_errors=True)
-    for name in (PLAN, ".lock"):
-        (folder / name).unlink(missing_ok=True)
+    remove_run(folder)  # a table without a manifest, too
+    (folder / ".lock").unlink(missing_ok=True)
     if not any(folder.iterdir()):
         folder.rmdir()
 

@@ -7,9 +7,11 @@ run, or a file of another kind, unless the person says so.
 
 from __future__ import annotations
 
+import errno
 import glob
 import hashlib
 import os
+import shutil
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +23,7 @@ RUN_FILES = ("measurements.parquet", "arrays.safetensors", "moments.safetensors"
 _MASK = os.umask(0)
 os.umask(_MASK)
 _MODE = 0o666 & ~_MASK  # one mode for all files, whichever library wrote them
+_HEAD = 4096
 _HOST = socket.gethostname().replace("/", "-")[:64]
 # how what a person may ask for begins
 _OURS = {"csv": b"run,model,", "page": b"<!doctype html", "markdown": b"<!-- anisoscope"}
@@ -48,12 +51,28 @@ def atomic(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+@contextmanager
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """As `atomic`, for a folder that is absent or empty."""
+    partial = folder.with_name(f".{folder.name}.{os.getpid()}@{_HOST}.partial")
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        os.replace(partial, folder)
+        _sweep(folder)
+    except OSError as error:
+        do = "free some space or choose another --out"
+        raise StoreError("the folder cannot be written", where=folder, got=error, do=do) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
 def _sweep(path: Path) -> None:
     """Remove what dead processes of this machine were writing under another name."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*@{glob.escape(_HOST)}.partial"):
         pid = left.name.removesuffix(f"@{_HOST}.partial").rpartition(".")[2]
         if pid.isdecimal() and not _alive(int(pid)):
-            left.unlink(missing_ok=True)
+            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
 
 
 def _alive(pid: int) -> bool:
@@ -119,9 +138,8 @@ def check_target(
         raise UsageError("this would overwrite an input", where=path, do="choose another name")
     if force or _is_ours(path, kind):
         return
-    raise UsageError(
-        "this would overwrite a file of another kind", where=path, do="choose another name, or --force to overwrite it"
-    )
+    do = "choose another name" + ("" if kind == "safetensors" else ", or --force to overwrite it")
+    raise UsageError("this would overwrite a file of another kind", where=path, do=do)
 
 
 def _same(one: Path, other: Path) -> bool:
@@ -143,8 +161,16 @@ def _is_stream(path: Path) -> bool:
 def _is_ours(path: Path, kind: str) -> bool:
     """Whether the file that is there begins as what would be written, or is empty."""
     with path.open("rb") as stream:
-        head = stream.read(64).lower().replace(b'"', b"")
-    return not head or (kind in _OURS and head.startswith(_OURS[kind])) or (kind == "safetensors" and head[8:9] == b"{")
+        head = stream.read(_HEAD)
+    if kind == "safetensors":  # weights are no export of ours: their metadata does not say so
+        return not head or (head[8:25] == b'{"__metadata__":{' and b'"anisoscope":' in head.partition(b"}")[0])
+    return not head or (kind in _OURS and head.lower().replace(b'"', b"").startswith(_OURS[kind]))
+
+
+def check_ordinary(path: Path) -> None:
+    """An error for a pipe, which would be waited for, and for a device, which would be read without end."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "a pipe, a socket or a device", str(path))
 
 
 def file_sha256(path: Path) -> str:

@@ -44,7 +44,7 @@ from transformers import TrainerCallback
 from anisoscope.errors import StoreError, UsageError
 from anisoscope.inference.thresholds import RULES, Band, Rule
 from anisoscope.models.checkpoints import choose_steps
-from anisoscope.runs.store import Existing, Run, begin, find_existing, write_run
+from anisoscope.runs.store import Existing, Run, begin, find_existing, remove_run, write_run
 from anisoscope.runs.table import Row
 from anisoscope.runs.work.collected import StoredPart
 from anisoscope.runs.work.observers import AttentionSums
@@ -196,6 +196,8 @@ class AnisotropyMonitor(TrainerCallback):
             return
         kept = find_existing(self.out, command=COMMAND, settings=self.settings, existing=self.existing)
         self._begun = True
+        if self.existing == "replace":
+            remove_run(self.out)
         with _told_not_raised():
             begin(self.out, command=COMMAND, settings=self.settings, in_memory=IN_MEMORY)
         if kept is not None:

@@ -88,6 +88,18 @@ def test_a_file_of_another_kind_is_not_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "notes.txt").read_text().startswith("precious")
 
 
+@pytest.mark.parametrize("target", ["gpt2/model.safetensors", "bert/model.safetensors", "run/moments.safetensors"])
+def test_weights_are_not_overwritten_by_mean_keys(target: str, tmp_path: Path) -> None:
+    for name in ("gpt2", "bert"):
+        zoo.save(name, tmp_path / name)
+    file = tmp_path / target
+    before = file.read_bytes() if file.exists() else None
+    with pytest.raises(UsageError, match="would overwrite"):
+        anisoscope.attention(str(tmp_path / "gpt2"), TEXTS, length=16, export_key_means=str(file), out=tmp_path / "run")
+    assert (file.read_bytes() if file.exists() else None) == before
+    assert not (tmp_path / "run").exists()  # before any work
+
+
 @pytest.mark.parametrize(("after", "words"), [(0.1, "will help"), (0.2, "will not help")])
 def test_the_verdict_follows_the_errors_at_four_bits(after: float, words: str) -> None:
     errors = {"key_code_error": 0.2, "key_code_error_centred": after}

@@ -19,7 +19,7 @@ from anisoscope.inputs.vectors.source import open_vectors
 from anisoscope.studies.remedy.apply import apply_files
 from anisoscope.studies.remedy.estimator import Remedy
 from anisoscope.studies.remedy.export import export
-from encoders import MINILM, TEXTS, sentence_folder
+from encoders import MINILM, TEXTS, WORDS, sentence_folder
 
 N, D = 9000, 6  # more than a block
 X = (np.random.default_rng(0).standard_normal((N, D)) * np.geomspace(2, 0.5, D) + 1.5).astype(np.float32)
@@ -172,6 +172,43 @@ def test_inputs_and_foreign_files_are_not_overwritten(tmp_path, remedy):
     with pytest.raises(UsageError, match="another dimension"):
         apply_files(remedy, [source, tmp_path / "wide.npy"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_remedy_is_not_overwritten_by_what_is_made_with_it(tmp_path, remedy, command_line):
+    np.savez(tmp_path / "x.npz", x=X)
+    file = remedy.save(tmp_path / "remedy.safetensors")
+    kept = file.read_bytes()
+    save_file({"x": X}, tmp_path / "x.safetensors")
+    for words in ("apply", file, tmp_path / "x.safetensors"), ("export", file, "--to", "onnx"):
+        ended = command_line("remedy", *words, "-o", file, "--force")
+        assert (ended.code, "overwrite an input" in ended.err) == (2, True), ended
+    assert file.read_bytes() == kept
+    with pytest.raises(UsageError, match="another kind"):
+        remedy.save(tmp_path / "x.safetensors")
+    remedy.save(file)
+
+
+def test_half_a_model_is_never_exported(tmp_path, remedy, monkeypatch):
+    folder = sentence_folder(tmp_path / "model")
+    monkeypatch.setattr("safetensors.numpy.save_file", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full")))
+    with pytest.raises(StoreError, match="disk full"):
+        export(remedy, "sentence-transformers", tmp_path / "out", model=str(folder))
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "model-base"}
+
+
+def test_a_model_that_changed_since_is_not_exported_with_the_remedy(tmp_path, command_line):
+    folder = sentence_folder(tmp_path / "model")
+    (tmp_path / "t.txt").write_text("\n".join(" ".join(WORDS[k % 7 : k % 7 + 4]) + f" {k}" for k in range(90)))
+    words = ("--data", tmp_path / "t.txt", "--documents", "lines", "--method", "centre", "--no-figures")
+    assert command_line("remedy", "fit", folder, *words, "-o", tmp_path / "remedy").code == 0
+    exported = ("remedy", "export", tmp_path / "remedy", "--to", "sentence-transformers", "-o")
+    assert command_line(*exported, tmp_path / "one").code == 0
+    weights = load_file(folder / "model.safetensors")
+    next(one for name, one in weights.items() if "word" in name)[0] += 1
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    refused = command_line(*exported, tmp_path / "two")
+    assert (refused.code, "changed since the remedy was fitted" in refused.err) == (2, True), refused
+    assert command_line(*exported, tmp_path / "two", "--model", folder).code == 0
 
 
 def test_faiss_adds_and_searches_repaired_vectors(tmp_path, remedy):

@@ -49,7 +49,7 @@ def apply(
     from anisoscope.studies.remedy.apply import apply_files
     from anisoscope.studies.remedy.estimator import Remedy
 
-    written = apply_files(Remedy.load(remedy).side(side), files, out, column=column, force=force)
+    written = apply_files(Remedy.load(remedy).side(side), files, out, column=column, inputs=[remedy], force=force)
     if json:
         fields = ("rows", "zero", "not_finite", "no_direction", "scale")
         told = [{"file": str(one.path)} | {name: getattr(one, name) for name in fields} for one in written]
@@ -95,5 +95,6 @@ def export(
 
     if to not in TARGETS:
         raise UsageError("no such format", got=to, expected=", ".join(TARGETS), do=nearest(to, TARGETS)[2:] or None)
-    for path in write(Remedy.load(remedy).side(side), to, out, model=model, models_dir=models_dir, force=force):  # pyright: ignore[reportArgumentType]  # checked above
+    found, options = Remedy.load(remedy).side(side), {"models_dir": models_dir, "inputs": [remedy], "force": force}
+    for path in write(found, to, out, model=model, **options):  # pyright: ignore[reportArgumentType]  # checked above
         say(str(path))

@@ -140,11 +140,15 @@ def _others_alive() -> Iterator[None]:
         ) from error
 
 
+def launched() -> bool:
+    """Whether `torchrun` started this process beside others."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "TORCHELASTIC_RUN_ID" in os.environ
+
+
 @cache
 def engine() -> Local:
     """The engine of this process: what its environment says."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    if world < 2 or "TORCHELASTIC_RUN_ID" not in os.environ:
+    if not launched():
         return Local()
     import torch.distributed as dist
 

@@ -32,6 +32,7 @@ TRIES = 3  # of one unit, before the death of its worker counts as a failure
 def collect_on_ray(job: Job) -> Collected:
     """Collect the sums of a study with workers of Ray."""
     with _connected(job) as ray:
+        job.begin()
         workers = job.machine.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         root = Unit() if job.machine.shard is None else parse_shard(job.machine.shard)
         todo: list[Task]
@@ -40,7 +41,6 @@ def collect_on_ray(job: Job) -> Collected:
         else:
             count = _former_cut(job) or workers * UNITS_PER_WORKER
             todo = [(Unit(i, count) if root.whole else root.part(i, count), None) for i in range(count)]
-        job.begin()
         return _Pool(ray, job, workers).run(todo)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from anisoscope.errors import StoreError
 from anisoscope.runs.store import versions
 from anisoscope.runs.work.units import Unit
-from anisoscope.runs.writing import atomic, file_sha256
+from anisoscope.runs.writing import atomic, check_ordinary, file_sha256
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -117,13 +117,14 @@ def find_saved(folder: Path, identity: Mapping[str, Any]) -> list[Saved]:
     found = []
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         try:
+            check_ordinary(path)
             header = json.loads(path.read_text(encoding="utf-8"))
             unit = Unit.of_list(header.pop("unit"))
             before = header.pop("identity")
             saved = Saved(folder, unit, identity, **header)
             if not saved.has_shape() or not isinstance(before, dict):
                 raise TypeError("values of other types than were written")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise StoreError(
                 "the state of the unfinished run is damaged", where=path, got=error, do=_START_ANEW
             ) from error

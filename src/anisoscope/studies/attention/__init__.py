@@ -36,6 +36,7 @@ class AttentionSettings(Model, Data, Heads):
     export_key_means: str | None = option(
         "Write the mean key of every head to this safetensors file, and measure whether subtracting it helps a cache.",
         None,
+        writes="safetensors",
     )
 
 

@@ -13,7 +13,6 @@ and a zero point takes the mean away by itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -109,6 +108,7 @@ def export_key_means(settings: Any, measurement: Measurement) -> None:
     """Write the mean keys of a run to the file that the settings name."""
     from safetensors.numpy import save_file
 
+    from anisoscope.runs.perform import input_paths
     from anisoscope.runs.writing import guarded
 
     if settings.export_key_means is None:
@@ -116,6 +116,11 @@ def export_key_means(settings: Any, measurement: Measurement) -> None:
     arrays = measurement.arrays if measurement.run is None else measurement.run.arrays()
     means = {f"{parts['site']}.key_mean": np.ascontiguousarray(array) for parts, array in find(arrays, "key_mean")}
     when = "before" if settings.before_rotary else "after"
-    about = {"model": settings.model, "keys": f"{when} rotation", "shape": "key heads, head dimension"}
-    with guarded(Path(settings.export_key_means), kind="safetensors") as partial:
+    about = {
+        "anisoscope": "key means",
+        "model": settings.model,
+        "keys": f"{when} rotation",
+        "shape": "key heads, head dimension",
+    }
+    with guarded(settings.export_key_means, kind="safetensors", inputs=input_paths(settings)) as partial:
         save_file(means, partial, about)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from anisoscope.capture.attention.capture import AttentionCapture
 from anisoscope.capture.sites import find_sites
-from anisoscope.errors import ModelError, UsageError
+from anisoscope.errors import InputError, ModelError, UsageError
 
 Branch = Literal["attention", "mlp"]
 
@@ -56,6 +56,13 @@ _LAST_PROJECTION: dict[Branch, str] = {
 }
 _SEPARATE = r"(query|key|q_proj|k_proj|q_lin|k_lin|query_proj|key_proj)\.bias$"
 _FUSED = r"(c_attn|query_key_value|Wqkv)\.bias$"
+
+
+def check_finite(*finite: bool) -> None:
+    """Refuse drift or weights so large that single precision cannot hold what the block makes of them."""
+    if not all(finite):
+        do = "smaller --norms, or a smaller --init-std"
+        raise InputError("the numbers in the untrained block are not finite", do=do)
 
 
 def configuration(arch: str | Any) -> Any:
@@ -99,10 +106,11 @@ class Stack:
         if self.final_norm is not None:
             entering.append(self.final_norm.register_forward_hook(self._recording(seen, "final_norm")))
         try:
-            self.module(**self._carrier(vectors.shape[0], vectors.shape[1]))
+            self._pass(vectors.shape[0], vectors.shape[1])
         finally:
             for hook in entering:
                 hook.remove()
+        check_finite(*(bool(one.isfinite().all()) for one in (vectors, *seen.values())))
         return seen
 
     @torch.no_grad()
@@ -115,7 +123,7 @@ class Stack:
 
         hook = self.blocks[0].register_forward_pre_hook(catch, with_kwargs=True)
         try:
-            self.module(**self._carrier(sequences, length, generator))
+            self._pass(sequences, length, generator)
         finally:
             hook.remove()
         return caught[0]
@@ -137,6 +145,21 @@ class Stack:
 
     def _rows(self, hidden: Tensor) -> Tensor:
         return hidden.flatten(2).transpose(1, 2) if hidden.dim() == 4 else hidden  # (B, T, d)
+
+    def _pass(self, sequences: int, length: int, generator: torch.Generator | None = None) -> None:
+        """Run the network; sequences that are longer than its table of positions are refused."""
+        from anisoscope.models.processors import longest_input
+
+        try:
+            self.module(**self._carrier(sequences, length, generator))
+        except (RuntimeError, IndexError) as error:
+            limit = longest_input(self.module)
+            if limit is None or length <= limit:
+                raise
+            most = f"at most {limit}"
+            raise UsageError(
+                "the architecture takes fewer vectors per sequence", got=f"--length {length}", expected=most
+            ) from error
 
     def _carrier(self, sequences: int, length: int, generator: torch.Generator | None = None) -> dict[str, Any]:
         """The inputs that make the network run; without a generator their values never reach a block."""

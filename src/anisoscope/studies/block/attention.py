@@ -20,6 +20,7 @@ from torch import Tensor
 
 from anisoscope.accumulate.attention.tiles import CallRows, read_rows
 from anisoscope.capture.attention.call import AttentionCall, grouped
+from anisoscope.studies.block.architectures import check_finite
 
 HISTOGRAM_BINS = 160
 _HISTOGRAM_STRIDE = 8  # every eighth query position is enough for a density
@@ -90,7 +91,9 @@ def _score_numbers(call: AttentionCall) -> dict[str, Any]:
     overall, within = (keys * means).sum() / pairs, squares.sum() / pairs
     between = (keys * np.square(means - overall)).sum() / pairs
     scores = {"mean_score": overall, "score_std": np.sqrt(within + between), "score_row_std": np.sqrt(within)}
-    counts, edges = np.histogram(np.concatenate([one[3] for one in found]), bins=HISTOGRAM_BINS)
+    some = np.concatenate([one[3] for one in found])
+    check_finite(bool(np.isfinite(some).all()))
+    counts, edges = np.histogram(some, bins=HISTOGRAM_BINS)
     return {
         "scores": {name: float(number) for name, number in scores.items()},
         "by_head": (keys * means).sum((0, 2)) / keys.sum((0, 2)),

@@ -47,6 +47,7 @@ def measure(job: Job) -> Findings:
 
         path = job.settings.rules
         job.remember("rules", kind="file", name=path, fingerprint=file_sha256(Path(path)))
+    job.begin()
     with ExitStack() as stack:
         folder = job.folder / "measured" if job.folder else Path(stack.enter_context(TemporaryDirectory()))
         first, second = (_run(job, side, rules, folder / side) for side in _SIDES)

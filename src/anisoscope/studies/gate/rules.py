@@ -92,7 +92,8 @@ def _rule(written: Any, path: str | Path) -> Rule:
         raise UsageError("a rule is a table", where=path, got=repr(written)[:80], expected="[[rule]]")
     for name in written:
         if name not in _FIELDS:
-            raise UsageError("a rule has no such field", where=path, got=name, do=nearest(name, _FIELDS)[2:] or None)
+            do = nearest(name, _FIELDS)[2:] or None
+            raise UsageError("a rule has no such field", where=path, got=name, expected=", ".join(_FIELDS), do=do)
     metric, site = written.get("metric"), written.get("site", "*")
     limits = {name: written[name] for name in ("move", "at_least", "at_most") if name in written}
     if metric not in METRICS:

@@ -199,7 +199,9 @@ def _things(site: str, things: str) -> str:
 
 
 def judge(verdicts: Sequence[Mapping[str, Any]]) -> Verdict:
-    """One verdict for all sites of all models."""
+    """One verdict for all sites of all models; an error where none has a vector, as in an empty shard."""
+    if not verdicts:
+        raise InputError("there is nothing to measure")
     several = len({one["model"] for one in verdicts}) > 1
     named = {f"{one['model']} {one['site']}" if several else str(one["site"]): one for one in verdicts}
     return verdict_of_many({name: Verdict.from_dict(one) for name, one in named.items()})

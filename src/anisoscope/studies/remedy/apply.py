@@ -40,9 +40,18 @@ class Written(NamedTuple):
 
 
 def apply_files(
-    remedy: Remedy, files: Sequence[str | Path], out: Path, *, column: str | None = None, force: bool = False
+    remedy: Remedy,
+    files: Sequence[str | Path],
+    out: Path,
+    *,
+    column: str | None = None,
+    inputs: Sequence[Path] = (),
+    force: bool = False,
 ) -> list[Written]:
-    """Write the repaired files to `out` (a file for one, else a folder); what was written."""
+    """Write the repaired files to `out` (a file for one, else a folder); what was written.
+
+    `inputs` are not overwritten, nor are the files.
+    """
     found = find_files(files, suffixes=READERS, what="vectors")
     paths = [file.path for file in found if isinstance(file.path, Path)]
     if len(paths) < len(found):
@@ -61,7 +70,7 @@ def apply_files(
         for path, target in zip(paths, targets, strict=True):
             odd: list[tuple[int, int, int]] = []  # by block: appended to by several threads
             squares: list[float] = []
-            with guarded(target, inputs=paths, force=force) as partial:
+            with guarded(target, inputs=[*paths, *inputs], force=force) as partial:
                 rows = rewrite(path, partial, _watched(remedy, odd, squares), column=column, done=bar.advance)
             counts = np.array([(0, 0, 0), *odd]).sum(axis=0).tolist()
             written.append(Written(target, rows, *counts, scale=_scale(squares, remedy.length)))

@@ -218,14 +218,14 @@ class Remedy:
         kept = kept if self.length is None else kept | {"length": np.array([self.length])}
         return kept if self.floor is None else kept | {"floor.levels": LEVELS, "floor.values": self.floor}
 
-    def save(self, path: str | Path) -> Path:
-        """One safetensors file, with method and origin in its metadata."""
+    def save(self, path: str | Path, *, force: bool = False) -> Path:
+        """One safetensors file, with method and origin in its metadata; `force` replaces a file of another kind."""
         from safetensors.numpy import save_file
 
         from anisoscope.runs.writing import guarded
 
         arrays = {name: np.ascontiguousarray(array) for name, array in self.arrays().items()}
-        with guarded(path, force=True) as partial:
+        with guarded(path, kind="safetensors", force=force) as partial:
             save_file(arrays, partial, {"anisoscope": json.dumps({"remedy": 1, "method": self.method, **self.about})})
         return Path(path)
 

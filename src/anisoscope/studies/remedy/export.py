@@ -14,17 +14,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from anisoscope.errors import MissingExtra, UsageError
-from anisoscope.runs.writing import guarded
+from anisoscope.runs.writing import atomic_folder, guarded
 from anisoscope.studies.remedy.estimator import Remedy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from anisoscope.models.locate import Place
 
 To = Literal["sentence-transformers", "faiss", "onnx", "numpy"]
 TARGETS = ("sentence-transformers", "faiss", "onnx", "numpy")
@@ -49,15 +52,23 @@ def repair(x):
 
 
 def export(
-    remedy: Remedy, to: To, out: Path, *, model: str | None = None, models_dir: str | None = None, force: bool = False
+    remedy: Remedy,
+    to: To,
+    out: Path,
+    *,
+    model: str | None = None,
+    models_dir: str | None = None,
+    inputs: Sequence[Path] = (),
+    force: bool = False,
 ) -> list[Path]:
     """Write the remedy to `out` and return what was written. `model`: the model whose folder is copied, where one is
-    needed."""
+    needed; `inputs`: what may not be overwritten."""
     if to == "sentence-transformers":
-        return [_sentence_transformers(remedy, out, model or _own_model(remedy), models_dir)]
+        own = _own_model(remedy) if model is None else model
+        return [_sentence_transformers(remedy, out, own, models_dir, fitted=model is None)]
     if to == "numpy":
-        return _numpy(remedy, out.with_suffix(".py"), force)
-    with guarded(out, force=force) as partial:
+        return _numpy(remedy, out.with_suffix(".py"), inputs, force)
+    with guarded(out, inputs=inputs, force=force) as partial:
         (_faiss if to == "faiss" else _onnx)(remedy, partial)
     return [out]
 
@@ -68,11 +79,11 @@ def linear(remedy: Remedy) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     return made.full.astype(np.float32), -(made.mean @ made.full).astype(np.float32)
 
 
-def _numpy(remedy: Remedy, out: Path, force: bool) -> list[Path]:
+def _numpy(remedy: Remedy, out: Path, inputs: Sequence[Path], force: bool) -> list[Path]:
     made, numbers = remedy.fitted(), out.with_suffix(".npz")
-    with guarded(numbers, force=force) as partial, partial.open("wb") as stream:
+    with guarded(numbers, inputs=inputs, force=force) as partial, partial.open("wb") as stream:
         np.savez(stream, mean=made.mean, matrix=made.full)
-    with guarded(out, force=force) as partial:
+    with guarded(out, inputs=inputs, force=force) as partial:
         d, k = made.dims
         text = _SNIPPET.format(method=remedy.about.get("method", remedy.method), d=d, k=k)
         partial.write_text(text, encoding="utf-8")
@@ -130,7 +141,21 @@ def _own_model(remedy: Remedy) -> str:
     raise UsageError("the remedy was fitted on vectors, not on a model", do="name the model: --model FOLDER")
 
 
-def _sentence_transformers(remedy: Remedy, out: Path, model: str, models_dir: str | None) -> Path:
+def _check_unchanged(remedy: Remedy, place: Place) -> None:
+    """Refuse a model that is no longer the one whose vectors the remedy was fitted on, where that is known."""
+    from anisoscope.models.fingerprint import unchanged
+    from anisoscope.runs.store import open_run
+
+    folder = remedy.about.get("folder")
+    records = open_run(folder).manifest["inputs"].values() if folder is not None else ()
+    for record in records:
+        if record["kind"] == "model" and (changed := unchanged(record.get("files") or {}, place)):
+            do = "fit the remedy anew, or --model to take this model all the same"
+            got = ", ".join(changed[:3])
+            raise UsageError("the model changed since the remedy was fitted", where=place.name, got=got, do=do)
+
+
+def _sentence_transformers(remedy: Remedy, out: Path, model: str, models_dir: str | None, *, fitted: bool) -> Path:
     """Copy the folder and append two parts; nothing of the library is needed for that."""
     from safetensors.numpy import save_file
 
@@ -141,6 +166,8 @@ def _sentence_transformers(remedy: Remedy, out: Path, model: str, models_dir: st
         raise UsageError("the folder is not empty", where=out, do="choose another --out")
     place = locate(model, models_dir=models_dir)
     folder = place.path or fetch(place.name)
+    if fitted:
+        _check_unchanged(remedy, place)
     parts = listed_modules(folder)
     if not parts:
         raise UsageError(
@@ -150,18 +177,18 @@ def _sentence_transformers(remedy: Remedy, out: Path, model: str, models_dir: st
             do="save it with sentence-transformers first, or export to another format",
         )
     weight, bias = linear(remedy)
-    shutil.copytree(folder, out, dirs_exist_ok=True)
     number = len(parts)
     names = [f"{number}_Dense", f"{number + 1}_Normalize"]
-    for name in names:
-        (out / name).mkdir()
-    save_file(
-        {"linear.weight": np.ascontiguousarray(weight.T), "linear.bias": bias}, out / names[0] / "model.safetensors"
-    )
     config = {"in_features": len(weight), "out_features": len(bias), "bias": True}
     config["activation_function"] = "torch.nn.modules.linear.Identity"
-    (out / names[0] / "config.json").write_text(json.dumps(config, indent=2))
     kinds = zip(names, (_DENSE, _NORMALIZE), strict=True)
     parts += [{"idx": number + k, "name": str(number + k), "path": p, "type": t} for k, (p, t) in enumerate(kinds)]
-    (out / "modules.json").write_text(json.dumps(parts, indent=2))
+    with atomic_folder(out) as made:
+        shutil.copytree(folder, made, dirs_exist_ok=True)
+        for name in names:
+            (made / name).mkdir()
+        dense = made / names[0]
+        save_file({"linear.weight": np.ascontiguousarray(weight.T), "linear.bias": bias}, dense / "model.safetensors")
+        (dense / "config.json").write_text(json.dumps(config, indent=2))
+        (made / "modules.json").write_text(json.dumps(parts, indent=2))
     return out

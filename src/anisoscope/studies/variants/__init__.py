@@ -34,7 +34,7 @@ from pydantic import model_validator
 from anisoscope.errors import UsageError
 from anisoscope.inputs.files import read_toml
 from anisoscope.runs.job import Job
-from anisoscope.runs.settings import Seeds, Settings, nearest, option
+from anisoscope.runs.settings import MANY, Seeds, Settings, nearest, option
 from anisoscope.runs.study import Findings, Study
 from anisoscope.runs.work.collected import Collected
 from anisoscope.studies.variants.story import story
@@ -66,7 +66,7 @@ class VariantsSettings(Settings):
     seeds: Seeds = option("Seeds of each arm, such as 0,1,2 or 0-4.", [0, 1, 2], min_length=1)
     recipe: dict[str, Any] = option("Fields of every arm's recipe, such as hidden=96; see `pretrain --help`.", {})
     texts: list[str] = option("Text to measure on (default: built-in text).", [], paths=True)
-    limit: int | None = option("Documents to measure on.", 64, ge=2)
+    limit: int | None = option("Documents to measure on.", 64, ge=2, le=MANY)
 
     @model_validator(mode="before")
     @classmethod

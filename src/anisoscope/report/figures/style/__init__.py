@@ -8,8 +8,10 @@ go by the order of the models, not by what a panel happens to show.
 from __future__ import annotations
 
 import textwrap
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -73,8 +75,36 @@ def style() -> Iterator[None]:
     matplotlib.use("agg", force=False)
     from matplotlib import rc_context
 
-    with rc_context(_SETTINGS):
+    with rc_context(_SETTINGS), _names_as_they_are():
         yield
+
+
+@contextmanager
+def _names_as_they_are() -> Iterator[None]:
+    """A name with two dollar signs is no formula unless it reads as one; letters that the font lacks, and names that
+    leave no room for the drawing, are nothing to warn of."""
+    from matplotlib import cbook
+
+    is_math = cbook.is_math_text
+    cbook.is_math_text = lambda text: is_math(text) and _is_formula(str(text))  # what every text asks when it is drawn
+    try:
+        with warnings.catch_warnings():
+            for words in ("Glyph .* missing", "constrained_layout not applied"):
+                warnings.filterwarnings("ignore", words, UserWarning)
+            yield
+    finally:
+        cbook.is_math_text = is_math
+
+
+@cache
+def _is_formula(text: str) -> bool:
+    from matplotlib.mathtext import MathTextParser
+
+    try:
+        MathTextParser("path").parse(text)
+    except ValueError:
+        return False
+    return True
 
 
 def colour(index: int) -> str:
