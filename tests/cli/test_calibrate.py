@@ -38,6 +38,6 @@ def test_the_table_names_every_correction_in_80_columns(
     pairs = tmp_path / "pairs.csv"
     pairs.write_text("query,document\n" + "".join(f"{k},{k + 1}\n" for k in range(0, 60, 2)))
     shown = command("calibrate", vectors_file, "--pairs", pairs, "--no-figures", "--out", tmp_path / "run").out
-    for name in ("as it is", "centring", "top removed", "whitening"):
+    for name in ("as they are", "centring", "top removed", "whitening"):
         assert shown.count(f"\n{name}  ") == 2  # floor, nDCG
     assert len(shown.splitlines()) < 45  # recall, hubs and intervals are behind --all

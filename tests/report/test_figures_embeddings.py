@@ -91,5 +91,5 @@ def test_the_titles_of_a_calibration_stand_apart(files: list[Path], tmp_path: Pa
         title for panel in figure.axes for title in panel.findobj(Text) if title.get_text() == panel.get_title("left")
     ]
     boxes = [title.get_window_extent() for title in titles]
-    assert [title.get_text() for title in titles][::3] == ["as they are", "whitened"]
+    assert [title.get_text() for title in titles][::3] == ["as they are", "whitening"]
     assert all(one.x1 < other.x0 for one, other in pairwise(boxes))

@@ -45,8 +45,10 @@ def _check(module: Any, **inputs: Tensor) -> list[tuple[str, AttentionCall]]:
     return calls
 
 
-def test_deberta_gives_queries_and_keys_but_no_rows() -> None:
-    module = _model("DebertaV2", **SMALL, vocab_size=60, relative_attention=True, pos_att_type=["p2c", "c2p"])
+@pytest.mark.parametrize("shared", [False, True])  # as in DeBERTa-v3: before, those of positions were given
+def test_deberta_gives_queries_and_keys_but_no_rows(shared: bool) -> None:
+    relative = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "share_att_key": shared}
+    module = _model("DebertaV2", **SMALL, vocab_size=60, **relative)
     expected: list[Tensor] = []
     for layer in module.encoder.layer:
         layer.attention.self.query_proj.register_forward_hook(lambda _, __, out: expected.append(out))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,6 +40,13 @@ def test_layer_norm_models_are_padded_and_masked():
     assert batch.valid.sum(1).tolist() == [8000, 4000]
     alone = model.processor(source.items[1].wave, sampling_rate=16000, return_tensors="pt")["input_values"][0]
     torch.testing.assert_close(batch.inputs["input_values"][1, :4000], alone)
+
+
+def test_conformers_are_not_padded():
+    """Their convolutions reach into it, whatever the mask says."""
+    batches = make_batches(replace(opened("wav2vec2_stable"), family="wav2vec2-conformer"), clips(8000, 4000))
+    assert [batch.keys for _, batch in batches] == [["clip 0"], ["clip 1"]]
+    assert "equal length" in batches.protocol["batches"]
 
 
 def test_long_clips_are_cut_and_short_ends_counted():

@@ -22,6 +22,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "led": ("LED", {**BOTH, "attention_window": 4}),
     "longformer": ("Longformer", {**zoo.sizes(), "vocab_size": 60, "attention_window": 4}),
     "bart": ("Bart", BOTH),
+    "xlm": ("XLM", {"emb_dim": 16, "n_layers": 2, "n_heads": 2, "vocab_size": 60, "pad_index": 1, **PLACED}),
     "bigbird": ("BigBird", {**zoo.sizes(), "vocab_size": 60, "block_size": 2, "num_random_blocks": 1}),
 }
 
@@ -38,7 +39,8 @@ def _world(name: str, folder: Path) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("study", "name"), [*(("measure", name) for name in MODELS), ("attention", "mvp"), ("attention", "led")]
+    ("study", "name"),
+    [*(("measure", name) for name in MODELS), ("attention", "mvp"), ("attention", "led"), ("attention", "xlm")],
 )
 def test_batches_of_any_size_give_the_same(study: str, name: str, tmp_path: Path) -> None:
     model, data = _world(name, tmp_path)

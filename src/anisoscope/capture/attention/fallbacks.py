@@ -108,7 +108,8 @@ class _Watch:
         def keep(module: nn.Module, _: Any, output: Any) -> None:
             output = output[0] if isinstance(output, tuple) else output  # I-BERT: and its scale
             channels_first = isinstance(module, nn.Conv1d)  # SqueezeBERT
-            self.seen[name] = (output.mT if channels_first else output).clone()  # some scale it in place
+            output = output.mT if channels_first else output
+            self.seen.setdefault(name, output.clone())  # some scale it in place; DeBERTa projects positions afterwards
 
         return keep
 

@@ -6,7 +6,7 @@ spectrogram transformer); the last may be short, and is left out and counted whe
 Padding is harmless where the convolutions normalise by layer, and where the window is always full (Whisper). Where they
 normalise over the whole recording (`feat_extract_norm="group"`: wav2vec2-base, HuBERT-base) it changes the real frames,
 so only windows of equal length share a batch, and no mask is given, as these models were trained. Unknown models get
-the same treatment.
+the same treatment, and so does wav2vec2-conformer, whose convolutions between attention and MLP reach into padding.
 
 Whisper's decoder reads its start tokens or, for clips of a single window whose transcript is given, those and the text.
 """
@@ -31,6 +31,7 @@ from anisoscope.models.batches.text import special_ends, start_token
 if TYPE_CHECKING:
     from anisoscope.models.open import OpenModel
 
+UNPADDED = ("wav2vec2-conformer",)
 DEFAULT_SECONDS = 30.0
 POSITIONS_PER_SECOND = 50
 
@@ -53,7 +54,7 @@ class SpeechFeed:
         shortest, self.own_window = _window_limits(self.extractor)
         self.window = self._window(seconds, model.name)
         self.minimum = max(shortest, _receptive_field(self.config))
-        self.masks = getattr(self.config, "feat_extract_norm", None) == "layer"
+        self.masks = getattr(self.config, "feat_extract_norm", None) == "layer" and model.family not in UNPADDED
         self.decodes = "decoder_input_ids" in inspect.signature(model.module.forward).parameters
         self.protocol = self._protocol()
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 _TITLES = {
     "raw": "as they are",
-    "centred": "mean removed",
-    "without_top": "top directions removed",
-    "whitened": "whitened",
+    "centred": "centring",
+    "without_top": "top removed",
+    "whitened": "whitening",
 }
 
 

@@ -16,7 +16,7 @@ from anisoscope.runs.table import Row
 from anisoscope.studies.hubs import told_hubs
 
 WORDS = {
-    "raw": "as it is",
+    "raw": "as they are",
     "centred": "centring",
     "without_top": "centring and removing the top components",
     "whitened": "whitening",

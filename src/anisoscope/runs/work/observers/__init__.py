@@ -171,13 +171,20 @@ class AttentionSums(Watching):
 
 def count_only_real(call: AttentionCall, site: Site | None, batch: Batch, body: nn.Module) -> None:
     """Leave out what the batch says is padding, also where the model's mask does not say so."""
-    if site is None or call.windowed or len(call.queries) != len(batch):
+    if call.windowed or len(call.queries) != len(batch):
         return
     length = call.queries.shape[2]
-    counted = count_positions(site, batch, length, body, specials="keep", whisper_window="speech").index
-    real = torch.zeros(len(batch), length, dtype=torch.bool)
-    real[torch.from_numpy(counted.row), torch.from_numpy(counted.position)] = True
-    real = real.to(call.queries.device)
+    real = _places(site, batch, length, body).to(call.queries.device)
     call.valid_queries = call.valid_queries & real
     if call.kind == "self" and call.keys.shape[2] == length:
         call.valid_keys = call.valid_keys & real
+
+
+def _places(site: Site | None, batch: Batch, length: int, body: nn.Module) -> Tensor:
+    """The positions (B, length) that count where attention stands in a block, or in none that is known (XLM)."""
+    if site is None:
+        return batch.valid if batch.valid.shape[1] == length else torch.ones(len(batch), length, dtype=torch.bool)
+    counted = count_positions(site, batch, length, body, specials="keep", whisper_window="speech").index
+    real = torch.zeros(len(batch), length, dtype=torch.bool)
+    real[torch.from_numpy(counted.row), torch.from_numpy(counted.position)] = True
+    return real

@@ -12,9 +12,9 @@ import { number, spaced } from "../core/text.js";
 
 const WORDS = {
   raw: "as they are",
-  centred: "mean removed",
-  without_top: "top directions removed",
-  whitened: "whitened",
+  centred: "centring",
+  without_top: "top removed",
+  whitened: "whitening",
   isotropic: "isotropic",
 };
 const PERCENTILE = "floor_percentile"; // at a cosine, not at a rate
