@@ -50,6 +50,7 @@ REFUSED = {
     "csv over the vectors by force": f"{VECTORS} --out new --csv x.npy --force",
     "csv over a file of a run": f"{VECTORS} --out new --csv run0/measurements.parquet --force",
     "csv over a file of the run to be made": f"{VECTORS} --out new --csv new/manifest.json",
+    "csv in place of the lock": f"{VECTORS} --out new --csv new/.lock",
     "csv over another table": f"{VECTORS} --out new --csv letter.csv",
     "csv over a folder": f"{VECTORS} --out new --csv texts",
     "csv over JSON": "show run0 --csv config.json",

@@ -145,7 +145,7 @@ def check_target(
     if str(path) == "-" or (path.exists() and (not path.is_file() or _is_stream(path))):
         raise UsageError("this is a stream, not a file", where=path, do="name a file; --json prints to standard output")
     of_a_run = (path.parent / "run.toml").exists() or (out is not None and path.parent.resolve() == out.resolve())
-    if path.name in RUN_FILES and of_a_run:
+    if (path.name in RUN_FILES and of_a_run) or left_behind(path):
         raise UsageError("this would overwrite a file of a run", where=path, do="choose another name")
     if not path.exists():
         return
