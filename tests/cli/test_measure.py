@@ -171,3 +171,13 @@ def test_models_lists_the_catalogue_and_what_is_at_hand(command, tmp_path):
     table = command("models", "--models-dir", tmp_path)
     assert table.code == 0
     assert "at hand" in table.out
+
+
+@pytest.mark.parametrize("names", [("a", "a"), ("a", " ")])
+def test_two_models_need_two_names(names: tuple[str, str], tmp_path: Path, command_line) -> None:
+    for name in ("bert", "gpt2"):
+        zoo.save(name, tmp_path / name)
+    words = ["measure", tmp_path / "bert", tmp_path / "gpt2", "--name", names[0], "--name", names[1]]
+    ended = command_line(*words, "--out", tmp_path / "run")
+    assert (ended.code, "a name of its own" in ended.err) == (2, True), ended
+    assert not (tmp_path / "run").exists()

@@ -119,13 +119,17 @@ def test_a_file_that_the_run_did_not_write_is_refused(world: Path) -> None:
         anisoscope.open_run(world / "run0").run.arrays()
 
 
-def test_a_damaged_plan_is_named_when_the_run_is_wanted_again(world: Path, command_line) -> None:
-    (world / "run0/run.toml").write_text("command = ")
+@pytest.mark.parametrize("damage", ["cut", "pipe"])
+def test_a_damaged_plan_is_named_when_the_run_is_wanted_again(damage: str, world: Path, command_line) -> None:
+    plan = world / "run0/run.toml"
+    plan.unlink()
+    plan.write_text("command = ") if damage == "cut" else os.mkfifo(plan)
     again = ["vectors", world / "x.npy", "--no-spectrum", "--no-neighbours", "--sample", 64, "--out", world / "run0"]
     ended = command_line(*again)
-    assert ended.code == 2
+    assert ended.code == 1
     assert "run.toml" in ended.err
-    assert "unexpected" not in ended.err
+    assert "--existing replace starts anew" in ended.err
+    assert command_line(*again, "--existing", "replace").code == 0
 
 
 @pytest.mark.parametrize("run", sorted(path.name for path in FORMAT_1.iterdir()) if FORMAT_1.exists() else [])

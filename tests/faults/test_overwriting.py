@@ -25,7 +25,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "config.json").write_text('{"mine": 1}')
     (folder / "README.md").write_text("# Mine\n")
     (folder / "texts").mkdir()
-    (folder / "texts/a.txt").write_text("A text.\n")
+    (folder / "texts/a.txt").write_text("A text.\n" * 1000)
     return folder
 
 
@@ -50,10 +50,15 @@ REFUSED = {
     "csv over the vectors by force": f"{VECTORS} --out new --csv x.npy --force",
     "csv over a file of a run": f"{VECTORS} --out new --csv run0/measurements.parquet --force",
     "csv over a file of the run to be made": f"{VECTORS} --out new --csv new/manifest.json",
+    "csv in place of the lock": f"{VECTORS} --out new --csv new/.lock",
     "csv over another table": f"{VECTORS} --out new --csv letter.csv",
     "csv over a folder": f"{VECTORS} --out new --csv texts",
     "csv over JSON": "show run0 --csv config.json",
     "csv over a manifest": "show run0 --csv run0/manifest.json --force",
+    "a run in a store": f"{VECTORS} --out s3://bucket/run",
+    "csv into a store": "show run0 --csv s3://bucket/x.csv",
+    "a training in a store": "pretrain --data texts/a.txt --out s3://bucket/run",
+    "page into a store": "report run0 -o gs://bucket/x.html",
     "page over a table": "report run0 -o run0/measurements.parquet --force",
     "page over JSON": "report run0 -o config.json",
     "page over Markdown": "report run0 -o README.md",

@@ -85,6 +85,10 @@ class Job:
         chosen = list(getattr(self.settings, "name", ()))
         if chosen and len(chosen) != len(names):
             raise UsageError("one name per model", got=f"{len(chosen)} names", expected=f"{len(names)} models")
+        if len(set(chosen)) < len(chosen) or not all(map(str.strip, chosen)):
+            raise UsageError(
+                "every model needs a name of its own", got=", ".join(map(repr, chosen)), do="change --name"
+            )
         objects = self.given.get("models") or [None] * len(names)
         self._find([name for name, module in zip(names, objects, strict=True) if module is None])
         for name, label, module in zip(names, chosen or labels(names), objects, strict=True):

@@ -287,7 +287,7 @@ def find_existing(
         return None
     if not (folder / PLAN).exists():
         raise StoreError("the folder holds something that is not a run", where=folder, do="choose another --out folder")
-    plan = read_plan(folder / PLAN)
+    plan = _plan_in(folder)
     if plan["command"] == command:
         with suppress(UsageError):
             plan["settings"] = json.loads(json.dumps(read(plan.get("settings", {}))))
@@ -305,6 +305,18 @@ def find_existing(
         take()  # and give back: what a process left that was killed right after its last file
         shutil.rmtree(folder / "partial", ignore_errors=True)
     return open_run(folder)
+
+
+def _plan_in(folder: Path) -> dict[str, Any]:
+    """The plan of the run in a folder; a damaged one is named, with what to do."""
+    do = "--existing replace starts anew, or choose another --out"
+    try:
+        check_ordinary(folder / PLAN)
+        return read_plan(folder / PLAN)
+    except OSError as error:
+        raise StoreError("this is not the plan of a run", where=folder / PLAN, got=error, do=do) from error
+    except UsageError as error:
+        raise StoreError(error.what, where=folder / PLAN, got=error.got, expected=error.expected, do=do) from error
 
 
 def remove_run(folder: Path) -> None:

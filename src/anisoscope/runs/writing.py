@@ -11,6 +11,7 @@ import errno
 import glob
 import hashlib
 import os
+import re
 import shutil
 import socket
 from collections.abc import Iterable, Iterator
@@ -54,6 +55,7 @@ def atomic(path: Path) -> Iterator[Path]:
 @contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
     """As `atomic`, for a folder that is absent or empty."""
+    check_local(folder)
     partial = folder.with_name(f".{folder.name}.{os.getpid()}@{_HOST}.partial")
     try:
         partial.mkdir(parents=True)
@@ -90,8 +92,20 @@ def left_behind(path: Path) -> bool:
     return path.name == ".lock" or (path.name.startswith(".") and path.name.endswith(".partial"))
 
 
+def check_local(path: Path) -> None:
+    """Refuse a URL: it would become a folder called `s3:` here, and nothing would reach the store."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)) and not Path(path.parts[0]).exists():
+        raise UsageError(
+            "results are written on this machine",
+            where=path,
+            got="a URL",
+            do="name a place here, and copy it afterwards",
+        )
+
+
 def is_free(folder: Path) -> bool:
-    """Whether a folder is absent or empty, but for what a kill left behind; a file in its place is refused."""
+    """Whether a folder is absent or empty, but for what a kill left behind; a file or a URL in its place is refused."""
+    check_local(folder)
     if folder.exists() and not folder.is_dir():
         raise UsageError("a run needs a folder, and this is a file", where=folder, do="choose another --out")
     return not folder.exists() or all(map(left_behind, folder.iterdir()))
@@ -125,12 +139,13 @@ def check_target(
     `kind` is what will be written: a former `csv`, `page` or `markdown` is replaced, no other file. `out` is a run that
     is to be made.
     """
+    check_local(path)
     if path.is_dir():
         raise UsageError("this is a folder, not a file", where=path, do="name a file in it")
     if str(path) == "-" or (path.exists() and (not path.is_file() or _is_stream(path))):
         raise UsageError("this is a stream, not a file", where=path, do="name a file; --json prints to standard output")
     of_a_run = (path.parent / "run.toml").exists() or (out is not None and path.parent.resolve() == out.resolve())
-    if path.name in RUN_FILES and of_a_run:
+    if (path.name in RUN_FILES and of_a_run) or left_behind(path):
         raise UsageError("this would overwrite a file of a run", where=path, do="choose another name")
     if not path.exists():
         return

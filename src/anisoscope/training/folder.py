@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from anisoscope.errors import ModelError, StoreError
-from anisoscope.runs.writing import atomic
+from anisoscope.runs.writing import atomic, check_local
 from anisoscope.training.recipe import Recipe
 
 RECIPE = "recipe.toml"
@@ -48,6 +48,7 @@ def agree(recipe: Recipe, out: Path) -> None:
                 do=f"choose another --out, or continue with --recipe {path}",
             )
         recipe = there.model_copy(update={"seeds": sorted({*there.seeds, *recipe.seeds})})
+    check_local(out)
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
         with atomic(path) as partial:  # seeds may be trained by processes of their own

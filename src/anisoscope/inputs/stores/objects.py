@@ -46,7 +46,16 @@ _FAULTS = (
     ),
     (("credential", "Credential"), "the store wants credentials", "credentials"),
     (
-        ("NETWORK_CONNECTION", "resolve host", "onnect", "timed out", "Server error", "TIMEOUT", "Offline"),
+        (
+            "NETWORK_CONNECTION",
+            "resolve host",
+            "onnect",
+            "annot reach",
+            "timed out",
+            "Server error",
+            "TIMEOUT",
+            "Offline",
+        ),
         "the store cannot be reached",
         "place",
     ),
@@ -71,7 +80,8 @@ def store_errors(url: str) -> Iterator[None]:
         for words, what, kind in _FAULTS:
             if any(word in text for word in words):
                 raise InputError(what, where=url, got=text, do=f"check {settings(url)[kind]}") from problem
-        raise InputError("cannot read from the store", where=url, got=text) from problem
+        do = "try again: what was saved is continued"
+        raise InputError("cannot read from the store", where=url, got=text, do=do) from problem
 
 
 def _of_the_hub() -> tuple[type[Exception], ...]:

@@ -84,7 +84,8 @@ def arrow_errors(where: object) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, EOFError, ValueError, OverflowError, MemoryError, csv.Error) as problem:
-        raise InputError("cannot read the file", where=where, got=str(problem).strip()) from problem
+        do = "try again: what was saved is continued" if isinstance(where, StoredObject) else None
+        raise InputError("cannot read the file", where=where, got=str(problem).strip(), do=do) from problem
 
 
 def open_parquet(path: Where) -> pq.ParquetFile:
