@@ -108,7 +108,10 @@ def told_hubs(rows: Sequence[Row]) -> tuple[list[Table], list[Table]]:
 def hub_table(rows: Sequence[Row]) -> list[Table]:
     """Who is a neighbour of too many, and which documents too many queries find."""
     tables = []
-    for metric, told in (("hub_occurrence", "hubs among {:,} rows"), ("query_hub_occurrence", "what {:,} queries find")):
+    for metric, told in (
+        ("hub_occurrence", "hubs among {:,} rows"),
+        ("query_hub_occurrence", "what {:,} queries find"),
+    ):
         found = [row for row in rows if row.metric == metric]
         body = [[row.note, number(row.value), number(row.null)] for row in found]
         heads = (told.format(found[0].n), "in the ten nearest of", "on average") if found else ()
