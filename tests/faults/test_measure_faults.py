@@ -64,7 +64,8 @@ def test_some_nan_activations_are_left_out_counted_and_noted(texts, checkpoints,
     assert len(lost) == 4
     assert all(behind <= count <= len(ids[7]) for count in lost.values())
     for count in (1, *lost.values()):
-        assert any(f"{count} vectors with NaN or infinite entries left out" in note for note in found.notes)
+        told = f"{count} vector{'s' * (count != 1)} with NaN or infinite entries left out"
+        assert any(told in note for note in found.notes)
     assert all(row.value is None or row.value == row.value for row in found.rows)
 
 
