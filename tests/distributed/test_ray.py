@@ -9,10 +9,14 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import cases
+from anisoscope.runs.work.engines import RankFailed
+from anisoscope.runs.work.ray_engine import _Pool
+from anisoscope.runs.work.units import Unit
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -90,3 +94,20 @@ def test_checkpoints_of_a_sweep_and_trainings_of_a_grid_are_shared(world: Path, 
     assert done.returncode == 0, done.stderr
     for name in jobs:
         cases.assert_same(tmp_path / name, tmp_path / f"{name} on ray", within=1e-9)
+
+
+def test_a_cluster_without_machines_is_not_waited_for() -> None:
+    remote = SimpleNamespace(remote=lambda *_: object())
+    pool = object.__new__(_Pool)
+    pool.ray = SimpleNamespace(wait=lambda *_, **__: ([], []), nodes=lambda: [{"Alive": False}])
+    pool.job = SimpleNamespace(study=SimpleNamespace(name="measure"))  # pyright: ignore[reportAttributeAccessIssue]
+    pool.workers = {SimpleWorker(remote): []}
+    with pytest.raises(RankFailed, match="no machine of the Ray cluster is left"):
+        pool.run([(Unit(), None)])
+
+
+class SimpleWorker:
+    """A worker that never comes back."""
+
+    def __init__(self, work: object) -> None:
+        self.work = work

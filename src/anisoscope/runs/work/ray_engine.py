@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from anisoscope.errors import MissingExtra, RanksLost, StoreError
 from anisoscope.runs.progress import track
 from anisoscope.runs.work.collected import Collected, add_part
+from anisoscope.runs.work.engines import RankFailed
 from anisoscope.runs.work.saved import find_saved
 from anisoscope.runs.work.units import Unit, parse_shard
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 Task = tuple[Unit, str | None]  # a share of the data, and of a series one checkpoint
 UNITS_PER_WORKER = 4
+_LOOK = 15.0  # seconds without news after which is asked whether the cluster is still there
 TRIES = 3  # of one unit, before the death of its worker counts as a failure
 
 
@@ -111,7 +113,10 @@ class _Pool:
                 while idle and waiting:
                     worker, task = idle.pop(), waiting.pop(0)
                     running[worker.work.remote(task[0].as_list(), task[1])] = (worker, task)
-                done, _ = self.ray.wait(list(running), num_returns=1)
+                done, _ = self.ray.wait(list(running), num_returns=1, timeout=_LOOK)
+                if not done and not any(node["Alive"] for node in self.ray.nodes()):
+                    do = "give the same command again: it continues"
+                    raise RankFailed("no machine of the Ray cluster is left", do=do)
                 for reference in done:
                     worker, task = running.pop(reference)
                     try:
