@@ -1,8 +1,8 @@
 """Memory that the tensors of earlier batches left behind.
 
 glibc keeps what was freed for the next allocation, in pieces that the next batch does not always fit into: over some
-twenty batches a process grew by a quarter to a third, with nothing in use. What lies there unused goes back to the system after every
-batch that took more memory than those before it; batches that do not grow pay nothing.
+twenty batches a process grew by a quarter to a third, with nothing in use. What lies there unused goes back to the
+system after every batch that took more memory than those before it; batches that do not grow pay nothing.
 """
 
 from __future__ import annotations
