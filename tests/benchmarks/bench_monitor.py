@@ -1,7 +1,7 @@
 """What an observation of the monitor costs, in steps of the training that it watches.
 
-Two sizes: that of the embedded series and that of MiniLM; the probe is as large as a batch; hidden states and
-attention, run folder written. Larger models pay less: part of an observation does not grow with the model.
+Two sizes: that of the embedded series and that of MiniLM; the probe is as large as a batch, with labels; hidden states,
+attention and outputs, run folder written. Larger models pay less: part of an observation does not grow with the model.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def watched(size: tuple[int, int, int, int], turns: int) -> list[dict[str, Any]]
     model, step = training(*size)
     with TemporaryDirectory() as folder:
         probe = torch.randint(3, VOCABULARY, (BATCH, LENGTH))
-        monitor = AnisotropyMonitor({"input_ids": probe}, out=Path(folder) / "watch")
+        monitor = AnisotropyMonitor({"input_ids": probe, "labels": probe}, out=Path(folder) / "watch")
         times = iter(range(1000))
         runs = {"step": step, "observation": lambda: monitor.observe(model, next(times))}
         taken = in_turn(runs, turns=turns)
